@@ -189,11 +189,13 @@ class Reach(msgspec.Struct, frozen=True):
         servers: Names of the servers it may know of; None for all.
         access: The most that a tool it sees may do, by the call tool that the tool asks for.
         profile: The profile it is held to wherever it comes in; None for none.
+        person: Of servers at which each person signs in, what was listed to this principal alone; empty for all.
     """
 
     servers: frozenset[str] | None = None
     access: CallVariant = "destructive"
     profile: str | None = None
+    person: str = ""
 
 
 WHOLE = Reach()

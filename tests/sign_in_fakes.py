@@ -181,8 +181,10 @@ class Guarded:
 
 
 @asynccontextmanager
-async def guarded(transport: str = "http") -> AsyncIterator[Guarded]:
-    """A guarded server on a free port of loopback."""
+async def guarded(
+    transport: str = "http", add: Callable[[FastMCP[Any]], object] = lambda target: None
+) -> AsyncIterator[Guarded]:
+    """A guarded server on a free port of loopback; `add` gives it more tools."""
     with socket.create_server(("127.0.0.1", 0)) as listener:
         base = f"http://127.0.0.1:{listener.getsockname()[1]}"
         provider = Provider(
@@ -200,6 +202,7 @@ async def guarded(transport: str = "http") -> AsyncIterator[Guarded]:
             """Says who calls."""
             return "somebody"
 
+        add(target)
         made = Guarded(base, provider)
         made.app = target.http_app(path="/mcp", transport=transport)  # type: ignore[arg-type]
         config = uvicorn.Config(made, log_level="critical", ws="none", timeout_graceful_shutdown=0, lifespan="on")

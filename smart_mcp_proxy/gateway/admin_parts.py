@@ -2,12 +2,13 @@
 
 import os
 from collections.abc import Mapping
-from contextlib import AsyncExitStack
+from contextlib import AsyncExitStack, suppress
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 
 from smart_mcp_proxy.conditions import Remark, worst
+from smart_mcp_proxy.errors import RateLimitedError
 from smart_mcp_proxy.gateway.activity.visitors import Visitors
 from smart_mcp_proxy.gateway.admin.agent_tokens import AgentTokens
 from smart_mcp_proxy.gateway.admin.approvals import Approvals
@@ -23,7 +24,7 @@ from smart_mcp_proxy.gateway.indexing.unused_config import Unmatched
 from smart_mcp_proxy.gateway.parts import Base, Lists, Upstreams
 from smart_mcp_proxy.models import ServerState, ServerStatus
 from smart_mcp_proxy.servers import Profile, ServerConfig, ServerEdits
-from smart_mcp_proxy.upstream import Fleet
+from smart_mcp_proxy.upstream import Fleet, Upstream
 
 
 @dataclass(frozen=True)
@@ -44,9 +45,19 @@ class GatewayCondition:
     approvals: Approvals
     embedding: Embedding | None
 
-    def statuses(self) -> tuple[ServerStatus, ...]:
-        """Every configured server's state, with what its breaker and its list add to it."""
-        return tuple([self.complete_status(upstream.status) for upstream in self.fleet])
+    def statuses(self, person: str = "") -> tuple[ServerStatus, ...]:
+        """Every configured server's state, with what its breaker and its list add to it.
+
+        Args:
+            person: Whose connection is looked at, and begun, where each person has their own; empty for the whole.
+        """
+        return tuple([self.complete_status(self._find_status(upstream, person)) for upstream in self.fleet])
+
+    def _find_status(self, upstream: Upstream, person: str) -> ServerStatus:
+        if person and upstream.is_personal and not upstream.config.is_off:
+            with suppress(RateLimitedError):  # others use theirs: it is not said whose
+                return (self.fleet.find(upstream.name, person) or upstream).status
+        return upstream.status
 
     def complete_status(self, status: ServerStatus) -> ServerStatus:
         """The status with what the server's breaker and its list add to it."""

@@ -36,7 +36,7 @@ from smart_mcp_proxy.gateway.tools.builtin_tools import ToolParts
 from smart_mcp_proxy.gateway.visibility.links import Links
 from smart_mcp_proxy.gateway.visibility.views import NARROWED
 from smart_mcp_proxy.gateway.visibility.visibility import CatalogView
-from smart_mcp_proxy.models import Reach
+from smart_mcp_proxy.models import Principal, Reach
 from smart_mcp_proxy.search import SearchIndex
 from smart_mcp_proxy.secrets.sealing import SecretKey
 from smart_mcp_proxy.upstream import Fleet
@@ -88,7 +88,7 @@ async def open_requests(base: Base, fleet: Fleet, lists: Lists, stack: AsyncExit
     await state_key.bring()
     inputs = InputRounds(states, config.servers(), is_cleaned=settings.clean_results)
     base.configured.subscribe(inputs.configure)
-    clients = Clients(fleet, base.recorder, lambda path, who: views.at(path, who.reach), settings)
+    clients = Clients(fleet, base.recorder, lambda path, who: views.at(path, views.reach(who)), settings)
     limits = CallLimits.of(settings, is_passing_through=config.passthrough is not None)
     tasks = Tasks(states, partial(_get_process_run, fleet), limits, wall=base.catalog.now_s)
     path = RequestPath(
@@ -124,7 +124,7 @@ async def open_requests(base: Base, fleet: Fleet, lists: Lists, stack: AsyncExit
         subscriptions=subscriptions,
         apps=AppCalls(views, calls, links, lookup, fleet),
         tasks=TaskHandlers(views, fleet, of_tasks, config.passthrough),
-        toolsets=Toolsets(base.catalog, views.of, calls, base.clock),
+        toolsets=Toolsets(base.catalog, views.of, calls, base.clock, reach=views.reach),
     )
 
 
@@ -173,7 +173,7 @@ def open_surfaces(base: Base, upstreams: Upstreams, lists: Lists, requests: Requ
             base.catalog,
             lists.index_sync,
             lists.tool_lists,
-            admin.condition.statuses,
+            partial(admin.condition.statuses, view.person),
             base.recorder,
             admin.condition.list_degradations,
             learning=lists.learning,
@@ -229,7 +229,7 @@ def open_agent(
     )
 
 
-def _choose_passthrough(base: Base, lists: Lists, requests: Requests) -> Callable[[Reach], Passthrough] | None:
+def _choose_passthrough(base: Base, lists: Lists, requests: Requests) -> Callable[[Principal], Passthrough] | None:
     """The tools of the server that is passed through, by reach; None where all servers are served."""
     server = base.config.passthrough
     if server is None:
@@ -240,7 +240,7 @@ def _choose_passthrough(base: Base, lists: Lists, requests: Requests) -> Callabl
         view = lists.views.narrow_view(lists.views.whole, reach)
         return Passthrough(server, view, requests.calls, base.changes, lists.presence.is_settled)
 
-    return open_passthrough
+    return lambda who: open_passthrough(lists.views.reach(who))
 
 
 def _open_hook(base: Base, upstreams: Upstreams, stack: AsyncExitStack) -> ListChangedHook | None:

@@ -155,6 +155,7 @@ async def _begin(gateway: Gateway, stack: AsyncExitStack, *, serves: bool) -> No
         _beat(gateway),
         requests.toolsets.follow(),
         gateway.upstreams.sign_ins.watch(gateway.upstreams.fleet.retry),
+        gateway.lists.person_lists.follow(lambda: any(each.is_personal for each in base.config.servers().values())),
         *(tell(base.changes.next) for tell in tellers),
     ):
         stack.callback(spawn(work, "gateway").cancel)

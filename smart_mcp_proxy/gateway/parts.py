@@ -20,6 +20,7 @@ from smart_mcp_proxy.gateway.indexing.learning import Learning, open_learning
 from smart_mcp_proxy.gateway.indexing.list_state import ListState, Presence
 from smart_mcp_proxy.gateway.indexing.list_sync import CONTENTS, TOOLS, ListSync
 from smart_mcp_proxy.gateway.indexing.page_listing import PageReview, with_pages
+from smart_mcp_proxy.gateway.indexing.person_lists import PersonLists, for_people
 from smart_mcp_proxy.gateway.observability.metrics import Metrics
 from smart_mcp_proxy.gateway.observability.tracing import Tracing
 from smart_mcp_proxy.gateway.sandbox import Sandbox
@@ -35,7 +36,7 @@ from smart_mcp_proxy.search import SearchIndex
 from smart_mcp_proxy.servers import Profile, ServerConfig, list_guarded_places
 from smart_mcp_proxy.settings import Settings
 from smart_mcp_proxy.telemetry import Activity, get_logger
-from smart_mcp_proxy.upstream import SHELTER, Connector, Fleet, Keeper, Shelter, SignIns, TlsContext
+from smart_mcp_proxy.upstream import SHELTER, Connector, Fleet, Keeper, Shelter, SignIns, SubjectTokens, TlsContext
 
 START_DELAY_S: Final = 0.3
 """Upstreams start when the first client has been answered, or after this time.
@@ -128,6 +129,7 @@ class Upstreams:
         sign_ins: Signs in at servers.
         sandbox: Runs scripts.
         fleet: Keeps them.
+        subjects: Tokens that people came with.
         start: Decides when they start.
     """
 
@@ -135,6 +137,7 @@ class Upstreams:
     sign_ins: SignIns
     sandbox: Sandbox
     fleet: Fleet
+    subjects: SubjectTokens
     start: UpstreamStart = field(default_factory=UpstreamStart)
 
 
@@ -143,7 +146,15 @@ async def open_upstreams(base: Base, stack: AsyncExitStack) -> Upstreams:
     settings, worker = base.settings, base.worker
     tls = TlsContext(base.environ)
     store = sign_in_store(base.catalog, settings)
-    sign_ins = SignIns(settings.data_dir, store=store, now=base.catalog.now_s, tls=tls)
+    subjects = SubjectTokens()
+    sign_ins = SignIns(
+        settings.data_dir,
+        store=store,
+        now=base.catalog.now_s,
+        tls=tls,
+        find_subject=subjects.find,
+        people_url=(settings.public_url or "") if settings.oidc_url else "",
+    )
     shelter = Shelter(settings.data_dir / SHELTER, list_guarded_places(settings, Path.cwd()))
     connector = Connector(settings.max_message_bytes, sign_ins, tls, worker, shelter)
     await stack.enter_async_context(connector)
@@ -158,6 +169,7 @@ async def open_upstreams(base: Base, stack: AsyncExitStack) -> Upstreams:
         open_session=connector,
         worker=worker,
     )
+    subjects.is_wanted, subjects.on_new = fleet.has_exchanges, fleet.retry_exchanges
     stack.push_async_callback(fleet.close)
     if not worker.is_alone:
         keeper = Keeper(fleet.upstreams, worker)
@@ -166,7 +178,7 @@ async def open_upstreams(base: Base, stack: AsyncExitStack) -> Upstreams:
         base.contents_changed.subscribe(keeper.contents_changed)
         base.resource_updated.subscribe(keeper.resource_updated)
         stack.push_async_callback(keeper.close)
-    return Upstreams(connector, sign_ins, sandbox, fleet)
+    return Upstreams(connector, sign_ins, sandbox, fleet, subjects)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -183,6 +195,7 @@ class Lists:
         tool_sync: Lists tools again.
         content_sync: Lists prompts and resources again.
         learning: Learns from use; None where nothing is learned.
+        person_lists: What each person was listed by servers where each signs in.
     """
 
     admission: AdmissionControl
@@ -194,6 +207,7 @@ class Lists:
     tool_sync: ListSync
     content_sync: ListSync
     learning: Learning | None
+    person_lists: PersonLists
 
 
 async def open_lists(base: Base, fleet: Fleet, stack: AsyncExitStack) -> Lists:
@@ -205,7 +219,8 @@ async def open_lists(base: Base, fleet: Fleet, stack: AsyncExitStack) -> Lists:
 
     tool_lists = ListState(fleet, catalog, base.changes, clock=base.clock)
     content_lists = ListState(fleet, catalog, base.changes, clock=base.clock)
-    presence = Presence(fleet, tool_lists, clock=base.clock)
+    person_lists = PersonLists(catalog, base.changes.announce)
+    presence = Presence(fleet, tool_lists, is_brought=person_lists.is_brought, clock=base.clock)
 
     def look(profile: Profile | None) -> CatalogView:
         return CatalogView(
@@ -218,7 +233,7 @@ async def open_lists(base: Base, fleet: Fleet, stack: AsyncExitStack) -> Lists:
             is_hinting=settings.search_hints,
         )
 
-    views = Views(look, config.profiles())
+    views = Views(look, config.profiles(), person_lists.listed_to)
     index_sync = IndexSync(
         catalog,
         base.index,
@@ -231,8 +246,9 @@ async def open_lists(base: Base, fleet: Fleet, stack: AsyncExitStack) -> Lists:
     stack.push_async_callback(index_sync.close)
     review = ListReview(catalog, config.servers, settings.trust, partial(count_needed, settings, config.servers))
     bring, loaded = index_sync.catch_up, index_sync.loaded.wait
-    tool_sync = ListSync(tool_lists, fleet, catalog, TOOLS, bring, review=review, loaded=loaded)
-    kinds = with_pages(CONTENTS, tool_lists, catalog)
+    tools = for_people(TOOLS, person_lists, catalog)
+    tool_sync = ListSync(tool_lists, fleet, catalog, tools, bring, review=review, loaded=loaded)
+    kinds = for_people(with_pages(CONTENTS, tool_lists, catalog), person_lists, catalog)
     pages_review = PageReview(catalog, review)
     content_sync = ListSync(content_lists, fleet, catalog, kinds, bring, review=pages_review, loaded=loaded)
     for sync, changed in ((tool_sync, base.tools_changed), (content_sync, base.contents_changed)):
@@ -249,6 +265,7 @@ async def open_lists(base: Base, fleet: Fleet, stack: AsyncExitStack) -> Lists:
         tool_sync=tool_sync,
         content_sync=content_sync,
         learning=await _open_learning(base, index_sync, stack),
+        person_lists=person_lists,
     )
 
 

@@ -40,6 +40,6 @@ from smart_mcp_proxy.servers.load import (
     load_configured_servers,
     load_servers,
 )
-from smart_mcp_proxy.servers.oauth import OAuthOptions, read_oauth
+from smart_mcp_proxy.servers.oauth import ExchangeOptions, OAuthOptions, read_oauth
 from smart_mcp_proxy.servers.runner_options import may_be_passed
 from smart_mcp_proxy.servers.separation import expand_for_client, explain_separation, with_own_processes

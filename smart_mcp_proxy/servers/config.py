@@ -162,6 +162,7 @@ class ServerConfig:
         shared: Whether one process of a stdio server serves all workers of this gateway, or each has its own.
         isolation: How the process of a stdio server is held.
         refusal: Why the entry cannot be used, and what to do about it; None for one that can.
+        person: Whose connection it is for, where each person has one of their own; else empty.
         unknown: Keys of the entry that mean nothing here, with their values.
         raw: The entry as it was written.
         secrets: What `expand()` put in from the environment, files and the keyring.
@@ -192,6 +193,7 @@ class ServerConfig:
     shared: bool = True
     isolation: Isolation = Isolation()
     refusal: tuple[str, str] | None = None
+    person: str = ""
     # Not compared: a change in one of these is no reason to restart a server.
     unknown: Mapping[str, Any] = field(default_factory=dict, repr=False, compare=False)
     raw: Mapping[str, Any] = field(default_factory=dict, repr=False, compare=False)
@@ -201,6 +203,16 @@ class ServerConfig:
     def is_off(self) -> bool:
         """Whether it is not to be connected, and nothing of it is shown."""
         return self.disabled or self.quarantined or self.refusal is not None
+
+    @property
+    def is_personal(self) -> bool:
+        """Whether each person has a sign-in and a connection of their own."""
+        return self.oauth is not None and bool(self.oauth.get("per_user") or self.oauth.get("exchange"))
+
+    @property
+    def sign_in_place(self) -> tuple[str, str]:
+        """Name and address under which a sign-in is stored, a person's own with a line end."""
+        return self.name, f"{self.url}\n{self.person}" if self.person else self.url
 
     @property
     def credential_headers(self) -> tuple[str, ...]:

@@ -288,6 +288,11 @@ def _oauth(entry: EntryReader) -> Mapping[str, Any] | None:
         raise entry.wrong("oauth", asked, "true, false or an object")
     options = {} if asked is True else asked
     read_oauth(entry.server, options)
+    if (options.get("per_user") or options.get("exchange")) and entry.text("command"):
+        raise ConfigError(
+            f"Server {entry.server!r} is a program, which nobody signs in to: 'oauth' asks each person to.",
+            hint="Take 'per_user' and 'exchange' out, or give the server's url instead of a command.",
+        )
     if any(name.lower() == "authorization" for name in _headers(entry)):
         raise ConfigError(
             f"Server {entry.server!r} has both 'oauth' and an Authorization header or token.", hint="Keep one of them."

@@ -135,7 +135,8 @@ def _texts(config: ServerConfig) -> Iterator[str]:
     """Every text of an entry that may hold placeholders."""
     yield from (config.command, config.cwd or "", config.url, *config.args, *config.env.values())
     yield from config.headers.values()
-    for value in (config.oauth or {}).values():
+    oauth = config.oauth or {}
+    for value in (*oauth.values(), *(oauth.get("exchange") or {}).values()):
         yield from (text for text in (value if isinstance(value, list) else [value]) if isinstance(text, str))
 
 
@@ -143,6 +144,8 @@ def _fill_oauth_value(fill: Callable[[str, str], str], key: str, value: object) 
     """Fill in the placeholders of a value of `oauth`: text, or a list of texts."""
     if isinstance(value, list):
         return [_fill_oauth_value(fill, key, item) for item in value]
+    if isinstance(value, Mapping):
+        return {name: _fill_oauth_value(fill, f"{key}.{name}", inner) for name, inner in value.items()}
     return fill(f"oauth.{key}", value) if isinstance(value, str) else value
 
 
@@ -157,7 +160,8 @@ def collect_secrets(expanded: ServerConfig) -> list[str]:
     for name, value in expanded.headers.items():
         if name.lower() == "authorization":
             values.add(value.partition(" ")[2])
-    secrets = [(expanded.oauth or {}).get(key) for key in OAUTH_SECRETS]
+    oauth = expanded.oauth or {}
+    secrets = [*(oauth.get(key) for key in OAUTH_SECRETS), (oauth.get("exchange") or {}).get("client_secret")]
     values.update(secret for secret in secrets if isinstance(secret, str))
     values |= {*_extract_part_secrets(args=[*expanded.args]), *_in_address(expanded.url)}
     return sorted(values - {""}, key=lambda value: (-len(value), value))

@@ -10,6 +10,34 @@ from smart_mcp_proxy.servers.fields import EntryReader
 
 Grant = Literal["authorization_code", "client_credentials", "jwt_bearer"]
 _LAST_PORT: Final = 65_535
+ACCESS_TOKEN: Final = "urn:ietf:params:oauth:token-type:access_token"
+"""Source: RFC 8693, section 3"""
+
+
+@dataclass(frozen=True, slots=True)
+class ExchangeOptions:
+    """Trade of the token that a person came with for one of theirs at a server.
+
+    Attributes:
+        token_url: Token endpoint that trades.
+        audience: Whom the new token has to be for.
+        scope: To ask for; empty for what the endpoint gives by itself.
+        client_id: Our client there.
+        client_secret: Its secret; empty for a public client.
+        subject_token_type: Kind of the token that a person came with.
+
+    Source: RFC 8693, section 2.1
+    """
+
+    token_url: str
+    audience: str
+    scope: str = ""
+    client_id: str = ""
+    client_secret: str = field(default="", repr=False)
+    subject_token_type: str = ACCESS_TOKEN
+
+
+EXCHANGE_KEYS: Final = frozenset(ExchangeOptions.__dataclass_fields__)
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,6 +60,8 @@ class OAuthOptions:
         client_metadata_url: Address of a client metadata document, which serves as client id where that is accepted.
         resource: The resource indicator, where it is not the server's address.
         issuer: The only authorization server that may be used; empty for the one that the server names.
+        per_user: Whether each person signs in for themselves.
+        exchange: How the token that a person came with is traded for one of theirs at the server; None where it is not.
 
     Source: docs/sign-in.md#signing-in-to-servers; RFC 8707, section 2;
     https://modelcontextprotocol.io/specification/2025-11-25/basic/authorization
@@ -51,11 +81,15 @@ class OAuthOptions:
     client_metadata_url: str = ""
     resource: str = ""
     issuer: str = ""
+    per_user: bool = False
+    exchange: ExchangeOptions | None = None
 
 
 OAUTH_KEYS: Final = frozenset(OAuthOptions.__dataclass_fields__)
 _TEXTS: Final = tuple(
-    key for key in OAuthOptions.__dataclass_fields__ if key not in ("grant", "scopes", "redirect_port")
+    key
+    for key in OAuthOptions.__dataclass_fields__
+    if key not in ("grant", "scopes", "redirect_port", "per_user", "exchange")
 )
 _GRANTS: Final = {
     "private_key": "client_credentials",
@@ -77,6 +111,8 @@ def read_oauth(server: str, values: Mapping[str, Any]) -> OAuthOptions:
         grant=_grant(given),
         scopes=_scopes(given),
         redirect_port=given.integer("redirect_port", at_least=1),
+        per_user=given.flag("per_user", default=False),
+        exchange=_read_exchange(server, given.read_object("exchange")) if given.values.get("exchange") else None,
         **{key: given.text(key) for key in _TEXTS},
     )
     if (options.redirect_port or 1) > _LAST_PORT:
@@ -85,6 +121,25 @@ def read_oauth(server: str, values: Mapping[str, Any]) -> OAuthOptions:
     for key in ("client_metadata_url", "resource", "issuer", "idp_token_endpoint"):
         _check_address(server, key, getattr(options, key))
     return options
+
+
+def _read_exchange(server: str, values: Mapping[str, Any]) -> ExchangeOptions:
+    given = EntryReader(server, values, "oauth.exchange.")
+    texts = {key: text for key in EXCHANGE_KEYS if (text := given.text(key))}
+    if unknown := sorted(values.keys() - EXCHANGE_KEYS):
+        raise ConfigError(
+            f"Server {server!r} has keys under 'oauth.exchange' that are not known: {', '.join(unknown)}.",
+            hint=f"Known: {', '.join(sorted(EXCHANGE_KEYS))}.",
+        )
+    for key in ("token_url", "audience"):
+        if key not in texts:
+            raise ConfigError(f"Server {server!r} has 'oauth.exchange' without {key!r}.", hint="Add it.")
+    if "client_secret" in texts and "client_id" not in texts:
+        raise ConfigError(
+            f"Server {server!r} has 'oauth.exchange.client_secret' without 'client_id'.", hint="Add it there."
+        )
+    _check_address(server, "exchange.token_url", texts["token_url"])
+    return ExchangeOptions(**texts)
 
 
 def _check_client(server: str, options: OAuthOptions) -> None:
@@ -96,6 +151,15 @@ def _check_client(server: str, options: OAuthOptions) -> None:
     for key in OAUTH_SECRETS:
         if getattr(options, key) and not options.client_id:
             raise ConfigError(f"Server {server!r} has 'oauth.{key}' without 'oauth.client_id'.", hint="Add it.")
+    if (options.per_user or options.exchange is not None) and options.grant != "authorization_code":
+        raise ConfigError(
+            f"Server {server!r} has the grant '{options.grant}', which is nobody's own, with 'per_user' or 'exchange'.",
+            hint="Take one of them out of 'oauth'.",
+        )
+    if options.per_user and options.exchange is not None:
+        raise ConfigError(
+            f"Server {server!r} has both 'oauth.per_user' and 'oauth.exchange'.", hint="Keep one of them."
+        )
     if options.grant == "client_credentials" and bool(options.client_secret) == bool(options.private_key):
         raise ConfigError(
             f"Server {server!r} has the grant 'client_credentials' without a client, or with two proofs of one.",

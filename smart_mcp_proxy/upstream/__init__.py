@@ -7,10 +7,12 @@ from smart_mcp_proxy.upstream.fleet import Connector, Fleet
 from smart_mcp_proxy.upstream.http_failures import LostSessionError, TlsContext
 from smart_mcp_proxy.upstream.keeper import Keeper
 from smart_mcp_proxy.upstream.listing import ToolListing, fetch_page, is_listed
-from smart_mcp_proxy.upstream.oauth.auth import SignIns
-from smart_mcp_proxy.upstream.oauth.auth_callback import LOGIN_TIMEOUT_S, CallbackServer
+from smart_mcp_proxy.upstream.oauth.auth import CONNECT_PATH, SignIns
+from smart_mcp_proxy.upstream.oauth.auth_callback import LOGIN_TIMEOUT_S, CallbackServer, PageCallback
+from smart_mcp_proxy.upstream.oauth.auth_exchange import SubjectTokens
 from smart_mcp_proxy.upstream.oauth.auth_store import SignIn
 from smart_mcp_proxy.upstream.per_client import OwnConnection
+from smart_mcp_proxy.upstream.personal import PersonalUpstream
 from smart_mcp_proxy.upstream.protocol.base_session import UpstreamSession
 from smart_mcp_proxy.upstream.protocol.loop_detection import mark_environment
 from smart_mcp_proxy.upstream.protocol.session import OnEvent

@@ -5,7 +5,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Final, Self
+from typing import Any, Final, Self
 
 import msgspec
 
@@ -21,7 +21,9 @@ from smart_mcp_proxy.upstream.http.sse_session import open_sse
 from smart_mcp_proxy.upstream.http_failures import TlsContext
 from smart_mcp_proxy.upstream.oauth.auth import SignIns, UnreadSignInError
 from smart_mcp_proxy.upstream.oauth.auth_bearer import Bearer
+from smart_mcp_proxy.upstream.oauth.auth_exchange import ExchangedBearer
 from smart_mcp_proxy.upstream.opening import MAX_MESSAGE_BYTES, Opener, SessionOptions
+from smart_mcp_proxy.upstream.personal import PersonalUpstream
 from smart_mcp_proxy.upstream.protocol.base_session import OpenSession, UpstreamSession
 from smart_mcp_proxy.upstream.protocol.loop_detection import Lineage
 from smart_mcp_proxy.upstream.protocol.server_requests import Conversation
@@ -70,8 +72,7 @@ class Fleet:
     ) -> None:
         self._worker = worker
         self._lineage = Lineage(environ)
-        self._new_upstream = partial(
-            Upstream,
+        self._given = dict[str, Any](
             environ=environ,
             on_change=on_change,
             on_tools_changed=on_tools_changed,
@@ -98,10 +99,38 @@ class Fleet:
         """Ids of this gateway and of those behind it, for one that is about to make this its server."""
         return self._lineage.list_gateway_ids(upstream.capabilities for upstream in self)
 
-    def retry(self, name: str) -> None:
-        """Brings the next try at a server forward to now; does nothing where there is none of that name."""
-        if (upstream := self.upstreams.get(name)) is not None:
+    def find(self, name: str, person: str) -> Upstream | None:
+        """Return the connection to a server that this person's requests take; None for no server.
+
+        Raises:
+            RateLimitedError: As many people as may have one of their own are using theirs.
+        """
+        upstream = self.upstreams.get(name)
+        return upstream.use(person) if isinstance(upstream, PersonalUpstream) else upstream
+
+    def retry(self, name: str, person: str = "") -> None:
+        """Brings the next try at a server forward to now; does nothing where there is none of that name.
+
+        Args:
+            name: Of the server.
+            person: Whose try, where each person has a connection of their own; empty for all.
+        """
+        upstream = self.upstreams.get(name)
+        if isinstance(upstream, PersonalUpstream) and person:
+            if (theirs := upstream.find(person)) is not None:
+                theirs.try_again()
+        elif upstream is not None:
             upstream.retry()
+
+    def retry_exchanges(self, person: str) -> None:
+        """Bring a person's next try forward at servers that take tokens traded for what the person came with."""
+        for name, upstream in self.upstreams.items():
+            if (upstream.config.oauth or {}).get("exchange"):
+                self.retry(name, person)
+
+    def has_exchanges(self) -> bool:
+        """Whether any server takes tokens that are traded for what people came with."""
+        return any((upstream.config.oauth or {}).get("exchange") for upstream in self)
 
     async def logs(self, name: str, count: int) -> list[str]:
         """The last lines that a server wrote for people, secrets hidden; none of one unknown here.
@@ -171,7 +200,7 @@ class Fleet:
             await upstream.start()
 
     def _new(self, config: ServerConfig) -> Upstream:
-        upstream = self._new_upstream(config)
+        upstream = (PersonalUpstream if config.is_personal else Upstream)(config, **self._given)
         if runs_elsewhere(config, self._worker):
             upstream.on_wanted = lambda: spawn(self._retry_elsewhere(upstream), f"upstream-wanted-{config.name}")
         return upstream
@@ -295,7 +324,7 @@ class Connector:
                     raise unread from exc
             raise
 
-    async def _bearer(self, config: ServerConfig) -> Bearer | None:
+    async def _bearer(self, config: ServerConfig) -> Bearer | ExchangedBearer | None:
         """The sign-in to send: the configured one, or one that a person made although none is configured."""
         if config.oauth is None and (self.sign_ins is None or not config.can_use_oauth):
             return None
@@ -306,4 +335,4 @@ class Connector:
             )
         if config.oauth is None:
             return await self.sign_ins.find_bearer(config)
-        return await self.sign_ins.bearer(config)
+        return await self.sign_ins.open_bearer(config)

@@ -11,6 +11,7 @@ from smart_mcp_proxy.servers import ServerConfig
 from smart_mcp_proxy.upstream.confinement.reach import Shelter
 from smart_mcp_proxy.upstream.http_failures import TlsContext
 from smart_mcp_proxy.upstream.oauth.auth_bearer import Bearer
+from smart_mcp_proxy.upstream.oauth.auth_exchange import ExchangedBearer
 from smart_mcp_proxy.upstream.protocol.base_session import UpstreamSession
 from smart_mcp_proxy.upstream.protocol.server_requests import Conversation
 from smart_mcp_proxy.upstream.protocol.session import OnEvent
@@ -46,7 +47,7 @@ class SessionOptions:
     environ: Mapping[str, str] = field(default_factory=dict)
     max_message_bytes: int = MAX_MESSAGE_BYTES
     tls: TlsContext = field(default_factory=TlsContext)
-    bearer: Bearer | None = None
+    bearer: Bearer | ExchangedBearer | None = None
     watchdog: Watchdog | None = None
     shelter: Shelter | None = None
 

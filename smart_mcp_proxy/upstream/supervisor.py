@@ -66,7 +66,6 @@ _NUDGE_S: Final = 2.0
 """A call for a failed server brings its next try forward, but not sooner than this after the last."""
 
 _LAST_LINES: Final = 40
-
 _log = get_logger("upstream")
 
 
@@ -92,6 +91,7 @@ class Upstream:
         may_return: Whether the server was lost and not tried again since: most likely it can be had at once.
     """
 
+    is_personal = False  # see `PersonalUpstream`
     config: ServerConfig
     _: KW_ONLY
     environ: Mapping[str, str]
@@ -146,6 +146,11 @@ class Upstream:
     def is_ready(self) -> bool:
         """Whether requests can be sent to the server at once."""
         return self._status.state is ServerState.READY
+
+    @property
+    def is_busy(self) -> bool:
+        """Whether a request is under way."""
+        return self._reasons.under_way > 0
 
     @property
     def capabilities(self) -> Mapping[str, Any]:
@@ -208,6 +213,12 @@ class Upstream:
     def retry(self) -> None:
         """Brings the next try forward to now, where the server waits for one."""
         self._retry_now.set()
+
+    def try_again(self) -> None:
+        """Bring the next try forward, and let requests wait for it."""
+        if self._status.state in (ServerState.ERROR, ServerState.NEEDS_AUTH):
+            self._settled.clear()
+        self.retry()
 
     # --- use
 

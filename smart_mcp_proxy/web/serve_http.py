@@ -162,6 +162,9 @@ def build_keys(gateway: Gateway, token: str | None, sign_in: BrowserSignIn | Non
     if sign_in is None and signed is not None:
         groups = Groups(settings, gateway.base.config.profiles, signed.reach_of, is_bounded=True)
         signed = replace(signed, reach_of=groups.find_reach, role_of=groups.find_role)
+    if signed is not None:
+        signed.on_verified = gateway.upstreams.subjects.note
+        signed.on_forgotten = gateway.upstreams.subjects.forget
     return Keys(token, gateway.admin.agent_tokens, signed)
 
 

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from old_catalogs import version
+from old_catalogs import UNDO_SINCE_SEALS, version
 from sqlalchemy import Connection, create_engine
 
 from smart_mcp_proxy.catalog import DATABASE_NAME, LINK_LIFE_S, Catalog, links

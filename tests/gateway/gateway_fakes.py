@@ -118,6 +118,8 @@ class FakeUpstream:
     timeout_s: float | None = None
     status: ServerStatus = field(default_factory=lambda: ServerStatus("", "stdio", ServerState.READY))
 
+    is_personal = False
+
     def __post_init__(self) -> None:
         self.status = replace(self.status, name=self.name)
         self.config = config(self.name)
@@ -184,6 +186,9 @@ class FakeFleet:
 
     def __init__(self, *upstreams: FakeUpstream) -> None:
         self.upstreams = {upstream.name: upstream for upstream in upstreams}
+
+    def find(self, name: str, person: str) -> FakeUpstream | None:
+        return self.upstreams.get(name)
 
     def __iter__(self) -> Iterator[FakeUpstream]:
         return iter(self.upstreams.values())

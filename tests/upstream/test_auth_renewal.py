@@ -346,7 +346,7 @@ async def test_another_process_renews_and_signs_out(
     """What others store is taken up within 2 s; a sign-out ends the session."""
     await sign_in(sign_ins, server)
     retried: list[str] = []
-    watching = asyncio.get_running_loop().create_task(sign_ins.watch(retried.append))
+    watching = asyncio.get_running_loop().create_task(sign_ins.watch(lambda name, person: retried.append(name)))
     other = SignIns(tmp_path)
     async with linked(sign_ins, server) as session:
         fresh = await sign_in(other, server)

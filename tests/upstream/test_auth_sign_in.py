@@ -482,7 +482,7 @@ async def test_a_sign_in_by_another_process_is_taken_up_where_a_server_refused(
     with pytest.raises(UpstreamAuthError):
         await call(sign_ins, server, oauth=None)
     told = asyncio.Event()
-    watching = asyncio.get_running_loop().create_task(sign_ins.watch(lambda name: told.set()))
+    watching = asyncio.get_running_loop().create_task(sign_ins.watch(lambda name, person: told.set()))
     await sign_in(SignIns(tmp_path), server)
     with anyio.fail_after(10):
         await told.wait()

@@ -57,6 +57,12 @@ def read_stamps(connection: Connection, kind: str) -> dict[str, str]:
     return {row.key: row.stamp for row in rows}
 
 
+def read_all(connection: Connection, kind: str) -> dict[str, bytes]:
+    """All values of a kind, by key."""
+    rows = connection.execute(select(sealed.c.key, sealed.c.box).where(sealed.c.kind == kind))
+    return {row.key: bytes(row.box) for row in rows}
+
+
 def drop(connection: Connection, kind: str, key: str) -> bool:
     """Remove a value; whether there was one."""
     return bool(connection.execute(delete(sealed).where(sealed.c.kind == kind, sealed.c.key == key)).rowcount)

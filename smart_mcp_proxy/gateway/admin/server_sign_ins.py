@@ -10,7 +10,7 @@ import json
 import uuid
 from collections.abc import Callable, Mapping
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Final, Literal
 from urllib.parse import parse_qs, urlsplit
@@ -22,11 +22,12 @@ from msgspec.structs import asdict
 from smart_mcp_proxy.catalog import Catalog, SealedValue, sealed
 from smart_mcp_proxy.errors import CatalogError, ConfigError, ConflictError, ProxyError, RequestError
 from smart_mcp_proxy.gateway.shared.refusals import server_quarantined
+from smart_mcp_proxy.models import LOCAL
 from smart_mcp_proxy.secrets.sealing import SealBrokenError, SecretKey, open_sealed, seal
 from smart_mcp_proxy.servers import ServerConfig, collect_secrets, expand, read_oauth, require_named
 from smart_mcp_proxy.settings import Settings
 from smart_mcp_proxy.telemetry import secrets_hidden, spawn
-from smart_mcp_proxy.upstream import CallbackServer, SignIns
+from smart_mcp_proxy.upstream import CallbackServer, PageCallback, SignIns
 
 SignInState = Literal["none", "waiting", "done", "failed"]
 
@@ -131,7 +132,9 @@ class SignInProgress:
 class _Begun:
     """A sign-in that was begun: its way back, and how far it has come."""
 
-    def __init__(self) -> None:
+    def __init__(self, key: str, redirect_uri: str) -> None:
+        self.key = key
+        self.redirect_uri = redirect_uri
         self.shown = ServerSignIn("none")
         self.is_asked = asyncio.Event()
         self.browser: CallbackServer | None = None
@@ -170,22 +173,28 @@ class ServerSignIns:
     def __repr__(self) -> str:
         return f"<ServerSignIns, begun: {', '.join(self._begun) or 'none'}>"
 
-    async def of(self, name: str) -> ServerSignIn:
-        """State of the last one at a server, here or, while the store can be read, at another process.
+    async def of(self, name: str, person: str = LOCAL.id) -> ServerSignIn:
+        """State of a person's last one at a server, here or, while the store can be read, at another process.
 
         Raises:
             ServerNotFoundError: There is no server of that name.
         """
         require_named(name, self.servers())
-        begun = self._begun.get(name)
+        key = _build_key(name, person)
+        begun = self._begun.get(key)
         if begun is None or begun.browser is None:  # nobody is waited for here
-            told = await self._read_progress(name)
+            told = await self._read_progress(key)
             if told is not None and (begun is None or told.holder != self._holder):
                 return told
         return ServerSignIn("none") if begun is None else begun.shown
 
-    async def begin(self, name: str) -> ServerSignIn:
-        """Begin one, in place of one that was begun before; returns where the person signs in.
+    async def begin(self, name: str, person: str = LOCAL.id, redirect_uri: str = "") -> ServerSignIn:
+        """Begin one, in place of one that the person began before; returns where they sign in.
+
+        Args:
+            name: Of the server.
+            person: Whose it is where each person has their own.
+            redirect_uri: Page of the gateway that the browser comes back to; empty for this machine.
 
         Raises:
             ServerNotFoundError: There is no server of that name.
@@ -193,10 +202,10 @@ class ServerSignIns:
             QuarantinedError: It waits for approval: nothing is asked of it before.
             ConfigError: Its entry cannot be used.
         """
-        config = await self._resolve_sign_in_config(name)
-        if (former := self._begun.get(name)) is not None:
+        config, key = await self._resolve_sign_in_config(name, person), _build_key(name, person)
+        if (former := self._begun.get(key)) is not None:
             former.end()
-        begun = self._begun[name] = _Begun()
+        begun = self._begun[key] = _Begun(key, redirect_uri)
         begun.task = spawn(self._run(config, begun), f"sign-in to {name}")
         try:
             async with asyncio.timeout(ASKED_S):
@@ -204,10 +213,10 @@ class ServerSignIns:
         except TimeoutError:
             begun.end()
             begun.shown = ServerSignIn("failed", problem=f"Server {name!r} did not say where to sign in.")
-        await self._tell(name, begun)
+        await self._tell(key, begun)
         return begun.shown
 
-    async def take(self, name: str, address: str) -> ServerSignIn:
+    async def take(self, name: str, address: str, person: str = LOCAL.id) -> ServerSignIn:
         """Take the address at which a browser on another machine ended; another process may be waiting for it.
 
         Raises:
@@ -215,11 +224,12 @@ class ServerSignIns:
             ConflictError: Nobody is waited for, or it is another sign-in's.
             CatalogError: The store cannot be used.
         """
-        shown, begun = await self.of(name), self._begun.get(name)
+        key = _build_key(name, person)
+        shown, begun = await self.of(name, person), self._begun.get(key)
         if begun is not None and begun.browser is not None:
             is_taken = begun.browser.take(address)
         else:
-            is_taken = await self._hand_over_address(name, address)
+            is_taken = await self._hand_over_address(key, address)
         if not is_taken:
             raise ConflictError(
                 "That is not the address that this sign-in ends at.",
@@ -289,7 +299,7 @@ class ServerSignIns:
             begun.browser = None
             begun.is_asked.set()
             self.changed()
-        await self._tell(config.name, begun)
+        await self._tell(begun.key, begun)
 
     async def _run_sign_in_flow(self, config: ServerConfig, begun: _Begun) -> None:
         options = read_oauth(config.name, config.oauth or {})
@@ -302,15 +312,20 @@ class ServerSignIns:
             begun.is_asked.set()
             self.changed()
 
-        async with CallbackServer(config.name, options.redirect_port, show) as browser:
+        way_back = (
+            PageCallback(config.name, begun.redirect_uri, show)
+            if begun.redirect_uri
+            else CallbackServer(config.name, options.redirect_port, show)
+        )
+        async with way_back as browser:
             begun.browser = browser
-            following = spawn(self._follow(config.name, begun), f"sign-in to {config.name} elsewhere")
+            following = spawn(self._follow(begun.key, begun), f"sign-in to {config.name} elsewhere")
             try:
                 await self.sign_ins.authorize_server(config, browser)
             finally:
                 following.cancel()
 
-    async def _resolve_sign_in_config(self, name: str) -> ServerConfig:
+    async def _resolve_sign_in_config(self, name: str, person: str) -> ServerConfig:
         servers = self.servers()
         require_named(name, servers)
         config = servers[name]
@@ -326,7 +341,13 @@ class ServerSignIns:
                 f"The entry of server {name!r} says how to get in, so a sign-in would not be used.",
                 hint="Take out 'oauth: false' or the Authorization header first.",
             )
-        return await to_thread.run_sync(expand, config, self.environ)
+        if (config.oauth or {}).get("exchange"):
+            raise RequestError(
+                f"Nobody signs in to server {name!r}: what a person comes with is traded for a token of theirs there.",
+                hint="Connect to the gateway with a token of the identity provider.",
+            )
+        expanded = await to_thread.run_sync(expand, config, self.environ)
+        return replace(expanded, person=person) if config.is_personal else expanded
 
 
 def sign_in_progress(catalog: Catalog, settings: Settings, *, is_alone: bool) -> SignInProgress | None:
@@ -341,6 +362,11 @@ def sign_in_progress(catalog: Catalog, settings: Settings, *, is_alone: bool) ->
         secret = SecretKey.of(settings)
         return None if secret is None else SignInProgress(catalog, secret.key(_PROGRESS))
     return None if is_alone else SignInProgress(catalog, None)
+
+
+def _build_key(name: str, person: str) -> str:
+    """Build the name under which one person's sign-in at one server is kept; no server's holds a line end."""
+    return name if person == LOCAL.id else f"{name}\n{person}"
 
 
 def _parse_oauth_state(url: str) -> str | None:

@@ -222,7 +222,7 @@ class Brokering:
         else:
             method = "server/discover" if asked.method == "ping" and self._is_modern(server) else asked.method
             params = {key: value for key, value in asked.params.items() if key != "_meta"}
-            result = await self.contents.answer(server, method, params, caller, visible, who.reach)
+            result = await self.contents.answer(server, method, params, caller, visible, self.views.reach(who))
         count.answered_s = self.wall()
         return result
 
@@ -240,7 +240,7 @@ class Brokering:
         return visible
 
     def _visible(self, who: Principal) -> CatalogView:
-        view = self.views.of("", who.reach)
+        view = self.views.of("", self.views.reach(who))
         assert view is not None  # the whole catalog has one, whatever the reach
         return view
 

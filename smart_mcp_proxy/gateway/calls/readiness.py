@@ -4,18 +4,22 @@ from collections.abc import Callable
 
 from smart_mcp_proxy.errors import UpstreamError
 from smart_mcp_proxy.gateway.indexing.list_state import FIRST_LIST_S, ListState
-from smart_mcp_proxy.upstream import Fleet, Upstream
+from smart_mcp_proxy.upstream import Upstream
 
 
 async def wait_connected(
-    fleet: Fleet, server: str, left_s: float | None, clock: Callable[[], float], lists: ListState | None = None
+    upstream: Upstream | None,
+    server: str,
+    left_s: float | None,
+    clock: Callable[[], float],
+    lists: ListState | None = None,
 ) -> tuple[Upstream, float]:
     """A server that is ready, and the seconds that a request to it has left, after waiting.
 
     A new connection may lead to another program than the last one: its first list is waited for, too.
 
     Args:
-        fleet: The servers' sessions.
+        upstream: Its connection; None where it is not configured.
         server: Configured name.
         left_s: Seconds that the request has; None for the server's own limit.
         clock: Monotonic seconds.
@@ -24,7 +28,6 @@ async def wait_connected(
     Raises:
         UpstreamError: It is not ready, after waiting for a connection that is being made, or no longer configured.
     """
-    upstream = fleet.upstreams.get(server)
     if upstream is None:  # removed from the configuration since it was looked up
         raise UpstreamError(
             f"Server '{server}' is no longer configured.",

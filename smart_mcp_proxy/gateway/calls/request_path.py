@@ -203,11 +203,14 @@ class RequestPath:
             left_s: float | None = None
             has_waited = input_round is not None
             upstream = self.fleet.upstreams.get(server)
+            if upstream is not None and upstream.is_personal:
+                upstream = self.fleet.find(server, caller.principal)
             is_listed = exchange.lists is None or not exchange.lists.is_awaited(server)
             if upstream is None or not upstream.is_ready or not is_listed or admission.is_waiting:
                 has_waited = True
                 left_s = await admission.turn() if admission.is_waiting else None
-                upstream, left_s = await wait_connected(self.fleet, server, left_s, self.clock, exchange.lists)
+                upstream = self.fleet.find(server, caller.principal)  # it may be another one after a wait
+                upstream, left_s = await wait_connected(upstream, server, left_s, self.clock, exchange.lists)
             if self.clients is not None and upstream.own is not None and exchange.send is None:
                 has_waited = True
                 answer = await self._send_as_client(self.clients, upstream, caller.line, left_s, exchange, on_progress)

@@ -312,7 +312,8 @@ class _AwaitedTask:
     async def _ask(self, method: str, **more: Any) -> RawResult:
         """Ask the process that made the task, as long as its tool may be called."""
         calls, server, exchange = self.calls, self._server, self.exchange
-        upstream, _ = await wait_connected(calls.fleet, server, None, calls.clock, exchange.lists)
+        found = calls.fleet.find(server, exchange.caller.principal)
+        upstream, _ = await wait_connected(found, server, None, calls.clock, exchange.lists)
         if method != "tasks/cancel":
             await recheck_before_send(exchange)
         require_connected(upstream)

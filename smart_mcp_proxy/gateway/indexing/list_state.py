@@ -205,6 +205,7 @@ class Presence:
     Attributes:
         fleet: The servers' sessions.
         lists: What they have listed.
+        is_brought: Whether what a server listed to a person, where each has their own, has reached the catalog.
         wait_s: Longest wait for a connection and its first list together.
         clock: Monotonic seconds.
     """
@@ -212,6 +213,7 @@ class Presence:
     fleet: Fleet
     lists: ListState
     _: KW_ONLY
+    is_brought: Callable[[str, str], bool] = lambda person, server: True
     wait_s: float = FIRST_LIST_S
     clock: Callable[[], float] = time.monotonic
 
@@ -227,9 +229,16 @@ class Presence:
             return True
         return False
 
-    async def absence(self, server: str) -> UpstreamError | None:
-        """Why the server's present tools are not known, after a short wait; None if they are."""
+    async def absence(self, server: str, person: str = "") -> UpstreamError | None:
+        """Why the server's present tools are not known, after a short wait; None if they are.
+
+        Args:
+            server: Configured name.
+            person: Whose tools, where each person is listed their own; empty for everybody's.
+        """
         upstream = self.fleet.upstreams.get(server)
+        if upstream is not None and upstream.is_personal and person:
+            return await self._absence_to(server, person)
         if upstream is None or self.lists.is_fresh(server):
             return None
         began_s = self.clock()
@@ -245,6 +254,20 @@ class Presence:
             message = f"Server '{server}' is still connecting, so its tools are not known yet."
             return _build_later_error(message, state.value, upstream.status.cause)
         return upstream.not_ready()
+
+    async def _absence_to(self, server: str, person: str) -> UpstreamError | None:
+        """Why a person's own tools of a server are not known, after a short wait; None if they are."""
+        theirs = self.fleet.find(server, person)
+        assert theirs is not None
+        with move_on_after(self.wait_s):
+            if await theirs.ready(self.wait_s):
+                while not self.is_brought(person, server):
+                    await self.lists.wait_changed()
+                return None
+        if theirs.is_ready or theirs.status.state in PENDING_STATES:
+            message = f"Server '{server}' is still connecting, so its tools are not known yet."
+            return _build_later_error(message, theirs.status.state.value, theirs.status.cause)
+        return theirs.not_ready()
 
 
 def _build_later_error(message: str, state: str, said: str = "") -> UpstreamError:

@@ -90,7 +90,9 @@ class AppCalls:
         """The view that a client with interfaces lists; None for one that shows none."""
         if APPS not in (inbound.extensions or {}):
             return None
-        return self._views.at("" if inbound.path.startswith("t/") else inbound.path, inbound.principal.reach)
+        return self._views.at(
+            "" if inbound.path.startswith("t/") else inbound.path, self._views.reach(inbound.principal)
+        )
 
     async def way(self, inbound: Inbound, *, is_listed: bool) -> CallTool | None:
         """The call of the tool that a page means; None for a call that no page makes.
@@ -119,7 +121,7 @@ class AppCalls:
             RefusedError: The tool is not for interfaces, or of another server than the page.
             UnverifiedError: Whether a page of its server was opened cannot be looked up.
         """
-        view = None if self._passed is not None else self._views.at(inbound.path, inbound.principal.reach)
+        view = None if self._passed is not None else self._views.at(inbound.path, self._views.reach(inbound.principal))
         if view is None:
             return None
         name, page = inbound.params["name"], _read_page_uri(inbound)

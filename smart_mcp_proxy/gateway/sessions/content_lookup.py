@@ -47,7 +47,7 @@ class ContentLookup:
 
     def at(self, path: str, who: Principal) -> Contents | None:
         """Contents at a path on behalf of a principal; None where the place has tools alone; a look-up."""
-        view = self.views.at(path, who.reach)
+        view = self.views.at(path, self.views.reach(who))
         return None if view is None else self.on(view)
 
     def on(self, view: CatalogView) -> Contents:

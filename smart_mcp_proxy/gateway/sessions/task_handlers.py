@@ -115,7 +115,7 @@ class TaskHandlers:
 
     def _view(self, path: str, who: Principal) -> CatalogView | None:
         """The view at a path; at the address of a toolset, which is no view, that at `/mcp`."""
-        return self.views.at("" if path.startswith(_TOOLSET) else path, who.reach)
+        return self.views.at("" if path.startswith(_TOOLSET) else path, self.views.reach(who))
 
     @asynccontextmanager
     async def follow_tasks(

@@ -202,6 +202,10 @@ class ToolSurfaces:
         """Whether the configuration lists servers' tools for everybody, anywhere."""
         return self.whole.is_listing_more or self._views.is_pinning
 
+    def reach(self, who: Principal) -> Reach:
+        """Return how far a principal reaches; see `Views.reach`."""
+        return self._views.reach(who)
+
     def at(self, path: str, reach: Reach) -> ToolSurface | None:
         """Return the surface at the path of the whole catalog or a profile, as far as a reach goes; a look-up."""
         view = self._views.at(path, reach)
@@ -259,7 +263,7 @@ class Routing:
     toolsets: Toolsets
     conduct: ClientBehavior
     clock: Callable[[], float]
-    passthrough: Callable[[Reach], ToolList] | None = None
+    passthrough: Callable[[Principal], ToolList] | None = None
 
     @property
     def is_changing(self) -> bool:
@@ -274,7 +278,7 @@ class Routing:
         """
         if (shared := self._find_shared_list(path, principal)) is not None:
             return shared
-        if (surface := self._find_surface(path, principal.reach)) is None:
+        if (surface := self._find_surface(path, self.surfaces.reach(principal))) is None:
             return None
         return surface.fixed if self.settings.routing_type == "CALL_TOOL" else surface.fixed_with_toolsets
 
@@ -302,7 +306,7 @@ class Routing:
         """
         if (shared := self._find_shared_list(client.path, client.principal)) is not None:
             return shared
-        if (surface := self._find_surface(client.path, client.principal.reach)) is None:
+        if (surface := self._find_surface(client.path, self.surfaces.reach(client.principal))) is None:
             return None
         if route.kind != "DYNAMIC":
             return surface.fixed
@@ -311,7 +315,7 @@ class Routing:
     def _find_shared_list(self, path: str, principal: Principal) -> ToolList | None:
         """The list that clients of both eras get: of the server that is passed through, or of a toolset."""
         if self.passthrough is not None:
-            return None if path else self.passthrough(principal.reach)
+            return None if path else self.passthrough(principal)
         kind, _, handle = path.partition("/")
         return self.toolsets.at(handle, principal) if kind == "t" else None
 

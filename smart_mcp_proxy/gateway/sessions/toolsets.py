@@ -11,6 +11,7 @@ from collections import OrderedDict
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
+from operator import attrgetter
 from typing import Any, Final
 
 from smart_mcp_proxy.catalog import CALL_WAIT_S, STORE_AGAIN_S, Catalog, Toolset, toolsets
@@ -106,6 +107,7 @@ class Toolsets:
         wall: Seconds since the epoch, by which processes tell each other when a toolset ends; the
             catalog's if left out.
         pause: Waits for so many seconds.
+        reach: Says how far a principal reaches.
     """
 
     catalog: Catalog
@@ -114,6 +116,7 @@ class Toolsets:
     clock: Callable[[], float] = time.monotonic
     wall: Callable[[], float] | None = None
     pause: Callable[[float], Awaitable[None]] = asyncio.sleep
+    reach: Callable[[Principal], Reach] = attrgetter("reach")
 
     def __post_init__(self) -> None:
         self._wall = self.wall or self.catalog.now_s
@@ -203,11 +206,11 @@ class Toolsets:
         served = self._open_to(principal.id, handle)
         if served is None:
             return None
-        tools = served.lists.get(principal.reach)
-        if tools is None and (visible := self.look(served.toolset.profile, principal.reach)) is not None:
+        tools = served.lists.get(self.reach(principal))
+        if tools is None and (visible := self.look(served.toolset.profile, self.reach(principal))) is not None:
             ends_s = served.ends_s
             tools = ToolsetTools(visible, self.calls, served.toolset.tools, lambda: max(0.0, ends_s - self.clock()))
-            served.lists[principal.reach] = tools
+            served.lists[self.reach(principal)] = tools
         return tools
 
     def _open_to(self, principal: str, handle: str) -> _Served | None:

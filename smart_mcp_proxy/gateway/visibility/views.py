@@ -3,8 +3,11 @@
 from collections.abc import Callable, Collection, Mapping
 from weakref import WeakValueDictionary
 
+import msgspec
+
 from smart_mcp_proxy.gateway.visibility.visibility import CatalogView, NarrowedView
-from smart_mcp_proxy.models import WHOLE, Reach
+from smart_mcp_proxy.gateway.visibility.visibility_rules import ListedTo
+from smart_mcp_proxy.models import WHOLE, Principal, Reach
 from smart_mcp_proxy.servers import Profile, ServerConfig
 
 NARROWED = 256
@@ -17,10 +20,18 @@ class Views:
     Args:
         look: Makes the view of one profile, or with None of the whole catalog.
         profiles: By name.
+        listed_to: What servers at which each person signs in listed to one; the same object until that changes.
     """
 
-    def __init__(self, look: Callable[[Profile | None], CatalogView], profiles: Mapping[str, Profile]) -> None:
+    def __init__(
+        self,
+        look: Callable[[Profile | None], CatalogView],
+        profiles: Mapping[str, Profile],
+        listed_to: Callable[[str], ListedTo] = lambda person: {},
+    ) -> None:
         self.whole = look(None)
+        self._listed_to = listed_to
+        self._is_personal = _is_any_personal(self.whole.servers)
         self._look = look
         self._profiles = dict(profiles)
         self._views = {name: look(profile) for name, profile in profiles.items()}
@@ -36,6 +47,10 @@ class Views:
     def is_pinning(self) -> bool:
         """Whether the configuration always lists some tool."""
         return any(view.is_pinning for view in (self.whole, *self._views.values()))
+
+    def reach(self, who: Principal) -> Reach:
+        """Return how far a principal reaches, with its own part of servers at which each person signs in."""
+        return msgspec.structs.replace(who.reach, person=who.id) if self._is_personal else who.reach
 
     def of(self, profile: str, reach: Reach = WHOLE) -> CatalogView | None:
         """Return the view of a profile as far as a reach goes; a look-up.
@@ -59,7 +74,7 @@ class Views:
 
     def narrow_view(self, view: CatalogView, reach: Reach) -> CatalogView:
         """Narrow a view to a reach, whatever becomes of the configuration."""
-        return view if reach == WHOLE else NarrowedView(view, reach, self._find_profile)
+        return view if reach == WHOLE else NarrowedView(view, reach, self._find_profile, self._listed_to)
 
     def _find_profile(self, name: str) -> Profile | None:
         return self._profiles.get(name)
@@ -68,6 +83,7 @@ class Views:
         """Goes by another configuration from now on; a profile that stays keeps its clients."""
         former, self._profiles = self._profiles, dict(profiles)  # first: views look them up when they see the change
         self._narrowed.clear()
+        self._is_personal = _is_any_personal(servers)
         self.whole.reconfigure(servers)
         for name in self._views.keys() - profiles.keys():
             # Sessions that were opened on it hold on to it: they see nothing any more, unless it comes back.
@@ -80,3 +96,7 @@ class Views:
             else:
                 view.reconfigure(servers, profile)
             self._views[name] = view
+
+
+def _is_any_personal(servers: Mapping[str, ServerConfig]) -> bool:
+    return any(config.is_personal for config in servers.values())

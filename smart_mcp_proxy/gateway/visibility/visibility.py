@@ -15,7 +15,7 @@ from smart_mcp_proxy.errors import QuarantinedError, RefusedError, ServerNotFoun
 from smart_mcp_proxy.gateway.shared.app_pages import is_for_apps_alone
 from smart_mcp_proxy.gateway.shared.refusals import server_off, tool_withheld
 from smart_mcp_proxy.gateway.visibility.analysis import with_analysis
-from smart_mcp_proxy.gateway.visibility.visibility_rules import Rules
+from smart_mcp_proxy.gateway.visibility.visibility_rules import ListedTo, Rules
 from smart_mcp_proxy.models import Reach, ServerState, ToolRecord, Withheld, WithheldState
 from smart_mcp_proxy.names import build_listed_prefix, parse_canonical, visible_name
 from smart_mcp_proxy.proxying.query import ambiguous
@@ -67,7 +67,8 @@ class CatalogView:
         servers: The current configuration, by name.
         nearest: Names close to a given one, best first, as ids; of these tools only, if they are given.
         profile: The part of them that is seen; None for all.
-        absence: Tells why a server's tools are not known; None where all that is known is in the catalog.
+        absence: Tells why a server's tools are not known, to a person, or to nobody in particular for an empty name;
+            None where all that is known is in the catalog.
         why_left_out: Tells why a server's tool of that name cannot be used; None where it does not list one.
         is_hinting: Whether tools that are listed carry hints for a client's own tool search.
     """
@@ -78,7 +79,7 @@ class CatalogView:
         servers: Mapping[str, ServerConfig],
         nearest: Nearest,
         profile: Profile | None = None,
-        absence: Callable[[str], Awaitable[UpstreamError | None]] | None = None,
+        absence: Callable[[str, str], Awaitable[UpstreamError | None]] | None = None,
         why_left_out: Callable[[str, str], UpstreamError | None] = lambda server, tool: None,
         *,
         is_hinting: bool = False,
@@ -88,6 +89,8 @@ class CatalogView:
         self._absence = absence
         self._why_left_out = why_left_out
         self.is_hinting = is_hinting
+        self.person = ""
+        """Who looks; empty for nobody in particular."""
         self._rules = Rules({}, None)
         self.reconfigure(servers, profile)
         self._seen = _Seen(Snapshot(), self._rules, {}, frozenset(), {}, {})
@@ -126,6 +129,10 @@ class CatalogView:
     def knows_clients(self) -> bool:
         """Whether any server seen here knows each client."""
         return bool(self.per_client)
+
+    def sees_record(self, server: str, record: ToolRecord) -> bool:
+        """Return whether a server's listed prompt, resource or template may be seen and used here."""
+        return self.rules.offers_record(server, record)
 
     def sees_content(self, server: str, name: str) -> bool:
         """Return whether a server's prompt, resource or template may be seen and used here."""
@@ -254,10 +261,11 @@ class CatalogView:
         if (record := self._find_or_refuse(name)) is not None:
             return record
         if self._absence is not None and (server := self._server_meant(name)) is not None:
-            absent = await self._absence(server)
+            absent = await self._absence(server, self.person)
             if (record := self._find_or_refuse(name)) is not None:  # listed meanwhile
                 return record
-            if absent is not None and not self._catalog.snapshot.collect_server_tools(server):
+            is_unknown = self.rules.is_personal(server) or not self._catalog.snapshot.collect_server_tools(server)
+            if absent is not None and is_unknown:
                 raise absent
         same = await self.find_by_own_name(name)
         if len(same) > 1:
@@ -285,7 +293,7 @@ class CatalogView:
 
     async def absent(self, server: str) -> UpstreamError | None:
         """Why a server's present tools are not known, after a short wait; None if they are."""
-        return None if self._absence is None else await self._absence(server)
+        return None if self._absence is None else await self._absence(server, self.person)
 
     def find_refusal(self, name: str) -> RefusedError | UpstreamError | None:
         """Return the refusal of that tool or its server, without an analysis; None if there is none."""
@@ -326,7 +334,7 @@ class CatalogView:
         config = self.servers.get(server) or self._unusable_meant(name)
         if config is not None and (off := server_off(config)) is not None:
             raise off
-        if withheld is not None and self.rules.allows(*withheld.record.key):
+        if withheld is not None and self.rules.may_know(*withheld.record.key):
             raise tool_withheld(withheld.record.key, withheld.state)
         if record is None and (meant := self._server_meant(name)) is not None:
             tool = key.tool if key is not None else name.removeprefix(build_listed_prefix(meant))
@@ -358,7 +366,7 @@ class CatalogView:
         snapshot, rules = self._catalog.snapshot, self.rules
         key = parse_canonical(name)
         record = (snapshot.by_key.get(key) if key else None) or snapshot.by_listed.get(name)
-        if record is None or not rules.allows(*record.key):
+        if record is None or not rules.may_know(*record.key):
             return
         asked, access = policy.call_with(record.annotations), rules.access
         if access != "destructive":
@@ -391,24 +399,33 @@ class NarrowedView(CatalogView):
         whole: The tools of the place where it came in.
         reach: How far it reaches.
         profile_of: A configured profile by name; None where there is none (any more).
+        listed_to: What was listed to a person; the same object until that changes.
     """
 
-    def __init__(self, whole: CatalogView, reach: Reach, profile_of: Callable[[str], Profile | None]) -> None:
+    def __init__(
+        self,
+        whole: CatalogView,
+        reach: Reach,
+        profile_of: Callable[[str], Profile | None],
+        listed_to: Callable[[str], ListedTo] = lambda person: {},
+    ) -> None:
         super().__init__(whole._catalog, {}, whole._nearest, is_hinting=whole.is_hinting)
         self._absence, self._why_left_out = whole._absence, whole._why_left_out
         self._whole = whole
         self._reach = reach
         self._profile_of = profile_of
-        self._narrowed_from = self._rules
+        self._listed_to = listed_to
+        self.person = reach.person or whole.person
+        self._narrowed_from: tuple[Rules, ListedTo | None] = self._rules, None
 
     @property
     def rules(self) -> Rules:
         """The rules of the whole view as of now, narrowed."""
-        theirs = self._whole.rules
-        if theirs is not self._narrowed_from:
+        theirs, listed = self._whole.rules, self._listed_to(self.person) if self.person else None
+        if theirs is not self._narrowed_from[0] or listed is not self._narrowed_from[1]:
             held_to = None if self._reach.profile is None else self._profile_of(self._reach.profile)
-            self._rules = theirs.narrow_to_reach(self._reach, held_to)
-            self._narrowed_from = theirs
+            self._rules = theirs.narrow_to_reach(self._reach, held_to, listed)
+            self._narrowed_from = theirs, listed
         return self._rules
 
 

@@ -5,10 +5,14 @@ from typing import NamedTuple, get_args
 
 from smart_mcp_proxy import policy
 from smart_mcp_proxy.models import WHOLE, CallVariant, Reach, ToolRecord
+from smart_mcp_proxy.names import IDENTITIES, shelf
 from smart_mcp_proxy.servers import Profile, ServerConfig
 
 _ACCESS: tuple[CallVariant, ...] = get_args(CallVariant)
 """Each includes those before it."""
+
+ListedTo = Mapping[str, Mapping[str, str]]
+"""What servers listed to a person: change hashes by name, by server or shelf of one."""
 
 
 class Rules(NamedTuple):
@@ -19,13 +23,24 @@ class Rules(NamedTuple):
     access: CallVariant = WHOLE.access
     held_to: tuple[Profile, ...] = ()
     is_narrowed: bool = False
+    listed: ListedTo | None = None
+    """To the person who looks; None where nobody in particular does."""
 
     def offers(self, record: ToolRecord) -> bool:
         """Whether a listed tool is shown."""
         config = self.servers.get(record.key.server)
         if config is None or config.is_off:
             return False
-        return self._fits(config, *record.key) and policy.is_within(self.access, record.annotations)
+        is_theirs = self.listed is None or not config.is_personal or self.lists(record)
+        return is_theirs and self._fits(config, *record.key) and policy.is_within(self.access, record.annotations)
+
+    def lists(self, record: ToolRecord) -> bool:
+        """Whether exactly this definition was listed to the person who looks."""
+        return (self.listed or {}).get(record.key.server, {}).get(record.key.tool) == record.change_hash
+
+    def is_personal(self, server: str) -> bool:
+        """Whether a person looks at a server that lists each person something of their own."""
+        return self.listed is not None and server in self.servers and self.servers[server].is_personal
 
     def find_hiding_rule(self, record: ToolRecord) -> str:
         """Name the rule of the server file that hides a listed tool, for people; empty if none does."""
@@ -41,7 +56,7 @@ class Rules(NamedTuple):
         }
         return next((rule for rule, is_hiding in rules.items() if is_hiding), "")
 
-    def narrow_to_reach(self, reach: Reach, held_to: Profile | None) -> "Rules":
+    def narrow_to_reach(self, reach: Reach, held_to: Profile | None, listed: ListedTo | None = None) -> "Rules":
         """Narrow these rules to a reach; nothing is left if the profile of the reach is gone.
 
         Never more than before: whoever is narrowed again stays within all that held already.
@@ -54,7 +69,8 @@ class Rules(NamedTuple):
         servers = {name: config for name, config in self.servers.items() if name in names}
         access = min(self.access, reach.access, key=_ACCESS.index)
         held = self.held_to if held_to is None else (*self.held_to, held_to)
-        return Rules(servers, self.profile, access, held, is_narrowed=True)
+        listed = self.listed if listed is None else listed
+        return Rules(servers, self.profile, access, held, is_narrowed=True, listed=listed)
 
     def list_reachable_servers(self) -> list[str]:
         """Names of the servers that something may be seen of, whatever state they are in."""
@@ -68,12 +84,30 @@ class Rules(NamedTuple):
     def offers_content(self, server: str, name: str) -> bool:
         """Return whether a server's prompt or resource is shown to those who reach the server."""
         config = self.servers.get(server)
-        return config is not None and not config.is_off and self._in_profiles(server, name)
+        if config is None or config.is_off or not self._in_profiles(server, name):
+            return False
+        # What is read through a template is in no list; it is asked for on a connection of theirs.
+        listed = self.listed or {}
+        return not self.is_personal(server) or any(shelf(server, kind) in listed for kind in IDENTITIES)
+
+    def offers_record(self, server: str, record: ToolRecord) -> bool:
+        """Return whether a listed prompt, resource or template is shown to those who reach the server."""
+        is_theirs = not self.is_personal(server) or self.lists(record)
+        return is_theirs and self.offers_content(server, record.key.tool)
 
     def allows(self, server: str, tool: str) -> bool:
         """Whether a tool of this name would be one of those that are offered if its server listed it."""
         config = self.servers.get(server)
-        return config is not None and self._fits(config, server, tool)
+        if config is None or not self._fits(config, server, tool):
+            return False
+        # Whether somebody to whom nothing was listed yet would see it, nobody knows.
+        listed = (self.listed or {}).get(server)
+        return listed is None or not self.is_personal(server) or tool in listed
+
+    def may_know(self, server: str, tool: str) -> bool:
+        """Whether a tool of this name would be offered, and is known not to be other people's alone."""
+        is_theirs = not self.is_personal(server) or tool in (self.listed or {}).get(server, {})
+        return is_theirs and self.allows(server, tool)
 
     def _fits(self, config: ServerConfig, server: str, tool: str) -> bool:
         return config.tools.allows(tool) and self._in_profiles(server, tool)

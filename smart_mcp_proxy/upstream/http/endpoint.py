@@ -30,6 +30,7 @@ from smart_mcp_proxy.upstream.http_failures import (
     status_words,
 )
 from smart_mcp_proxy.upstream.oauth.auth_bearer import Bearer
+from smart_mcp_proxy.upstream.oauth.auth_exchange import ExchangedBearer
 from smart_mcp_proxy.upstream.oauth.auth_proofs import Proofs
 from smart_mcp_proxy.upstream.opening import SessionOptions
 
@@ -118,7 +119,7 @@ class ServerEndpoint:
         return self._send_renewing_token(self._bearer, verb, headers, body)
 
     async def _send_renewing_token(
-        self, bearer: Bearer, verb: str, headers: Mapping[str, str], body: RequestBody | None
+        self, bearer: Bearer | ExchangedBearer, verb: str, headers: Mapping[str, str], body: RequestBody | None
     ) -> Response:
         token = await bearer.token()
         response = await self._send_with_token(bearer.proofs, token, verb, headers, body)

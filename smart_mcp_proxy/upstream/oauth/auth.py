@@ -6,15 +6,19 @@ from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 from typing import Final
+from urllib.parse import quote
 
 import msgspec
 
 from smart_mcp_proxy.errors import UpstreamAuthError, UpstreamError
-from smart_mcp_proxy.servers import ServerConfig
+from smart_mcp_proxy.models import LOCAL
+from smart_mcp_proxy.names import shell_word
+from smart_mcp_proxy.servers import ServerConfig, read_oauth
 from smart_mcp_proxy.telemetry import fields, get_logger, spawn
 from smart_mcp_proxy.upstream.addresses import resolve_host
 from smart_mcp_proxy.upstream.http_failures import TlsContext
 from smart_mcp_proxy.upstream.oauth.auth_bearer import Bearer
+from smart_mcp_proxy.upstream.oauth.auth_exchange import ExchangedBearer
 from smart_mcp_proxy.upstream.oauth.auth_flow import SignInFlow
 from smart_mcp_proxy.upstream.oauth.auth_http import AuthHttp, Resolve
 from smart_mcp_proxy.upstream.oauth.auth_provider import Browser
@@ -22,6 +26,8 @@ from smart_mcp_proxy.upstream.oauth.auth_store import RememberingStore, SignIn, 
 
 _log = get_logger("upstream")
 
+CONNECT_PATH: Final = "/ui/connect/"
+"""Before a server's name: where a person of a team begins to sign in at it."""
 _FOLDER: Final = "sign-ins"
 _WATCH_S: Final = 1.0
 """Between two looks at what other processes stored. Source: docs/design/processes.md#several-gateways"""
@@ -54,6 +60,8 @@ class SignIns:
         now: Seconds since the epoch.
         resolve: Finds addresses.
         tls: Certificates and proxies; the system's own and none if left out.
+        people_url: Public address of a gateway whose page lets people sign in; empty where it does not.
+        find_subject: The token that a person came with, at a time; None where they came with none.
     """
 
     def __init__(
@@ -64,16 +72,35 @@ class SignIns:
         now: Callable[[], float] = time.time,
         resolve: Resolve = resolve_host,
         tls: TlsContext | None = None,
+        find_subject: Callable[[str, float], str | None] = lambda person, now_s: None,
+        people_url: str = "",
     ) -> None:
+        self._people_url = people_url
+        self._find_subject = find_subject
         self.store = RememberingStore(store or SignInFiles(data_dir / _FOLDER))
         self._now = now
         self._resolve = resolve
         self._tls = tls or TlsContext()
-        self._bearers: dict[str, Bearer] = {}
+        self._bearers: dict[tuple[str, str], Bearer] = {}
         self._is_used = asyncio.Event()
 
     def __repr__(self) -> str:
-        return f"<SignIns in use: {', '.join(name for name, bearer in self._bearers.items() if bearer.is_open)}>"
+        return f"<SignIns in use: {', '.join(bearer.server for bearer in self._bearers.values() if bearer.is_open)}>"
+
+    async def open_bearer(self, config: ServerConfig) -> Bearer | ExchangedBearer:
+        """Return what every request to this server carries: a stored sign-in, or a token that is traded for.
+
+        Raises:
+            UpstreamAuthError: Somebody has to sign in first; nothing was sent.
+            UpstreamError: It cannot be had at present.
+        """
+        options = read_oauth(config.name, config.oauth or {})
+        if options.exchange is None:
+            return await self.bearer(config)
+        http = AuthHttp(config.name, config.url, self._tls, self._resolve).beside(options.exchange.token_url)
+        traded = ExchangedBearer(config, options.exchange, http, self._find_subject, self._now)
+        await traded.token()
+        return traded
 
     async def bearer(self, config: ServerConfig) -> Bearer:
         """Return the bearer for this server; the caller closes it. Asks no person.
@@ -82,7 +109,7 @@ class SignIns:
             UpstreamAuthError: Somebody has to sign in first; nothing was sent.
             UpstreamError: The sign-in has to be renewed and cannot be at present.
         """
-        bearer = self._bearers[config.name] = Bearer(config, self._flow(config), self.store, self._now)
+        bearer = self._bearers[config.name, config.person] = Bearer(config, self._flow(config), self.store, self._now)
         self._is_used.set()
         await bearer.open()
         return bearer
@@ -96,7 +123,7 @@ class SignIns:
             UpstreamError: It has to be renewed and cannot be at present.
         """
         try:
-            held, _ = await self.store.read(config.name, config.url)
+            held, _ = await self.store.read(*config.sign_in_place)
         except UpstreamError as exc:
             _log.debug(
                 "server %s: whether somebody has signed in cannot be read: %s",
@@ -106,7 +133,7 @@ class SignIns:
             )
             if isinstance(exc, UpstreamAuthError):  # of no use; the server may well do without one, and says so if not
                 return None
-            if self.store.recall_entry(config.name, config.url) is not None:
+            if self.store.recall_entry(*config.sign_in_place) is not None:
                 return await self.bearer(config)
             raise UnreadSignInError(
                 f"The stored sign-in at server '{config.name}' could not be looked up. {exc.message}",
@@ -116,9 +143,9 @@ class SignIns:
 
     def expect(self, config: ServerConfig) -> None:
         """Watch for a sign-in to a server that has refused to do without one."""
-        known = self._bearers.get(config.name)
-        if known is None or (known.url != config.url and not known.is_open):
-            self._bearers[config.name] = Bearer(config, self._flow(config), self.store, self._now)
+        known = self._bearers.get((config.name, config.person))
+        if known is None or (known.config.url != config.url and not known.is_open):
+            self._bearers[config.name, config.person] = Bearer(config, self._flow(config), self.store, self._now)
             self._is_used.set()
 
     async def authorize_server(self, config: ServerConfig, browser: Browser | None) -> SignIn:
@@ -133,7 +160,7 @@ class SignIns:
             ConfigError: It cannot be stored.
         """
         try:
-            earlier, _ = await self.store.read(config.name, config.url)
+            earlier, _ = await self.store.read(*config.sign_in_place)
         except UpstreamAuthError:
             earlier = None  # it cannot be used, and this replaces it
         try:
@@ -142,13 +169,13 @@ class SignIns:
             if earlier is not None and earlier.wanted_scope:
                 await self._forget_wanted(config)
             raise
-        async with self.store.hold_lock(config.name, config.url):
-            await self.store.write(config.name, config.url, sign_in)
+        async with self.store.hold_lock(*config.sign_in_place):
+            await self.store.write(*config.sign_in_place, sign_in)
         return sign_in
 
     async def _forget_wanted(self, config: ServerConfig) -> None:
         """Leaves out next time what the server asked for on top: it may be what could not be had."""
-        name, url = config.name, config.url
+        name, url = config.sign_in_place
         async with self.store.hold_lock(name, url):
             held, _ = await self.store.read(name, url)
             if held is not None:
@@ -156,7 +183,7 @@ class SignIns:
 
     async def sign_out(self, config: ServerConfig) -> SignedOut:
         """Gives the sign-in back where that is offered, and forgets it in any case."""
-        name, url = config.name, config.url
+        name, url = config.sign_in_place
         async with self.store.hold_lock(name, url):
             problem, is_revoked = "", False
             try:
@@ -167,11 +194,12 @@ class SignIns:
             was_signed_in = await self.store.remove(name, url)
         return SignedOut(was_signed_in, is_revoked, problem)
 
-    async def watch(self, retry: Callable[[str], None]) -> None:
+    async def watch(self, retry: Callable[[str, str], None]) -> None:
         """Takes up what other processes store, for as long as it runs.
 
         Args:
-            retry: Told the name of a server that may be tried again: somebody has signed in.
+            retry: Told the name of a server that may be tried again, and the person if it is theirs: somebody has
+                signed in.
         """
         # In a task of its own: it may wait a minute for its turn at a sign-in, and others are to be seen meanwhile.
         storing = spawn(self._keep_stored(), "sign-ins that could not be stored")
@@ -187,7 +215,7 @@ class SignIns:
             await asyncio.sleep(_WATCH_S)
             await self.store.catch_up()
 
-    async def _keep_looking(self, retry: Callable[[str], None]) -> None:
+    async def _keep_looking(self, retry: Callable[[str, str], None]) -> None:
         await self._is_used.wait()
         while True:
             await asyncio.sleep(_WATCH_S)
@@ -196,7 +224,7 @@ class SignIns:
                     with suppress(UpstreamError):  # lost meanwhile: the stamp stays outdated, and the next look retries
                         await bearer.reload()
                 else:
-                    retry(bearer.server)
+                    retry(bearer.server, bearer.config.person)
 
     async def _select_outdated(self, bearers: tuple[Bearer, ...]) -> list[Bearer]:
         if not bearers:
@@ -209,4 +237,14 @@ class SignIns:
 
     def _flow(self, config: ServerConfig) -> SignInFlow:
         http = AuthHttp(config.name, config.url, self._tls, self._resolve)
-        return SignInFlow(config, http, self._now)
+        return SignInFlow(config, http, self._now, _build_person_hint(config, self._people_url))
+
+
+def _build_person_hint(config: ServerConfig, people_url: str) -> str:
+    """Build the hint where a person of a team signs in; empty for who is at the machine."""
+    if config.person in ("", LOCAL.id):
+        return ""
+    if people_url:
+        return f"Sign in at: {people_url.rstrip('/')}{CONNECT_PATH}{quote(config.name, safe='')}"
+    person = shell_word(config.person)
+    return f"The gateway's operator can let you: mcpproxy server login {shell_word(config.name)} --person {person}"

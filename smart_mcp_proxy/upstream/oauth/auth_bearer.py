@@ -72,7 +72,7 @@ class Bearer:
         self.proofs: Proofs | None = None
         self.stamp: Stamp = None
         self.is_open = False
-        self.server, self.url = self.config.name, self.config.url
+        self.server, self.url = self.config.sign_in_place
         self._held: SignIn | None = None
         self._due_s: float | None = None
         self._hidden = ExitStack()

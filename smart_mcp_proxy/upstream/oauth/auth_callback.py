@@ -136,6 +136,27 @@ class CallbackServer:
         return True
 
 
+class PageCallback(CallbackServer):
+    """The same for a person at another machine: the browser comes back to a page of the gateway.
+
+    Args:
+        server: Configured name of the server, for messages.
+        redirect_uri: Address of that page.
+        show: Shows the person the address.
+    """
+
+    def __init__(self, server: str, redirect_uri: str, show: Callable[[str], None]) -> None:
+        super().__init__(server, None, show)
+        self.redirect_uri = redirect_uri
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    def take(self, address: str) -> bool:
+        """Take the address that the browser came back to; False if it is not this sign-in's."""
+        return address.startswith(f"{self.redirect_uri}?") and self._take(urlsplit(address).query)
+
+
 def _page(status: str, text: str) -> bytes:
     body = f"<!doctype html><title>smart-mcp-proxy</title><p>{text}</p>"
     return _PAGE.format(status=status, size=len(body.encode()), body=body).encode()

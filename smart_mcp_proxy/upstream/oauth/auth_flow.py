@@ -74,9 +74,13 @@ class SignInFlow:
         config: The server, expanded; its `oauth` is set.
         http: Asks the authorization server.
         now: Seconds since the epoch: expiry is stored, and shared between processes.
+        hint: Where the person signs in; empty for the command of the gateway's own machine.
     """
 
-    def __init__(self, config: ServerConfig, http: AuthHttp, now: Callable[[], float] = time.time) -> None:
+    def __init__(
+        self, config: ServerConfig, http: AuthHttp, now: Callable[[], float] = time.time, hint: str = ""
+    ) -> None:
+        self._hint = hint or login_hint(config.name)
         self._server = config.name
         self._url = config.url
         self._options = read_oauth(config.name, config.oauth or {})
@@ -337,12 +341,12 @@ class SignInFlow:
 
     def build_ended_error(self, reason: str) -> EndedSignInError:
         """The error for a server that a person has to sign in to."""
-        return EndedSignInError(f"{reason} at server '{self._server}'.", hint=login_hint(self._server))
+        return EndedSignInError(f"{reason} at server '{self._server}'.", hint=self._hint)
 
     def _build_flow_error(self, reason: str, hint: str = "") -> UpstreamAuthError:
         return UpstreamAuthError(
             f"Server '{self._server}': the sign-in failed: {reason}.",
-            hint=hint or (login_hint(self._server) if self.needs_person else "Check 'oauth' in its entry."),
+            hint=hint or (self._hint if self.needs_person else "Check 'oauth' in its entry."),
         )
 
 

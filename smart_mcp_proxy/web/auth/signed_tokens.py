@@ -54,6 +54,8 @@ class SignedTokens:
         clock: Monotonic seconds.
         wall: Seconds since the epoch: what tokens say about their own time is in them.
         role_of: Says what its holder may do beside calling tools.
+        on_verified: Told of each good token: whose it is, the provider's own token behind it, and when it ends.
+        on_forgotten: Called when one of them was given back.
     """
 
     verifier: AuthProvider
@@ -63,6 +65,8 @@ class SignedTokens:
     role_of: RoleOf = lambda token: None
 
     def __post_init__(self) -> None:
+        self.on_verified: Callable[[str, str, float], None] = lambda person, token, expires_s: None
+        self.on_forgotten: Callable[[], None] = lambda: None
         self._known: OrderedDict[bytes, _Known] = OrderedDict()
         self._forgotten = 0
         self._renewed: set[bytes] = set()
@@ -113,6 +117,7 @@ class SignedTokens:
         assert found.expires_at is not None
         if forgotten != self._forgotten:  # it may be the one that was given back meanwhile
             return principal
+        self.on_verified(principal.id, found.token, found.expires_at)
         self._known[digest] = _Known(principal, self.clock(), found.expires_at)
         if len(self._known) > KNOWN_TOKENS:
             self._known.popitem(last=False)
@@ -153,6 +158,7 @@ class SignedTokens:
     def forget(self) -> None:
         """Looks at every token anew: one of them has been given back."""
         self._known.clear()
+        self.on_forgotten()
         self._forgotten += 1
 
 

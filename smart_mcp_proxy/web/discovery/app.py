@@ -321,7 +321,7 @@ class _Discovery:
     def _list_reachable_profiles(self, who: Principal) -> list[str]:
         views = self._gateway.lists.views
         named = sorted(profile.name for profile in views.profiles)
-        seen = ((name, views.of(name, who.reach)) for name in named)
+        seen = ((name, views.of(name, views.reach(who))) for name in named)
         return [
             name
             for name, view in seen

@@ -18,9 +18,11 @@ from smart_mcp_proxy.gateway import Gateway
 from smart_mcp_proxy.gateway.admin.page_sessions import ENTRY_PATH, SESSION_S
 from smart_mcp_proxy.gateway.admin.roles import require_role
 from smart_mcp_proxy.telemetry import get_logger
+from smart_mcp_proxy.upstream import CONNECT_PATH
 from smart_mcp_proxy.web.auth.sign_in import PAGE_BACK_PATH, BrowserSignIn
 from smart_mcp_proxy.web.common.forwarded import find_connected
 from smart_mcp_proxy.web.common.refusals import guard_app
+from smart_mcp_proxy.web.page.connecting import CONNECTED_PATH, PeopleConnect
 from smart_mcp_proxy.web.page.operations import Operations, read_status
 from smart_mcp_proxy.web.page.places import PLACES
 from smart_mcp_proxy.web.page.provider_sign_in import BEGIN_PATH, ProviderSignIn
@@ -78,6 +80,8 @@ def build_page(gateway: Gateway, sign_in: BrowserSignIn | None = None) -> ASGIAp
             Route("/ui", _to_the_start),
             Route(ENTRY_PATH + "{token}", page.enter),
             Route(BEGIN_PATH, page.begin),
+            Route(CONNECT_PATH + "{server}", page.connect),
+            Route(CONNECTED_PATH, page.connect),
             Route(PAGE_BACK_PATH, page.come_back),
             Route("/ui/leave", partial(page.answer_visit, PageRoute("POST", "/leave", page.leave)), methods=["POST"]),
             Route("/ui/static/{name}", PageFiles().answer),
@@ -113,9 +117,12 @@ class _Page:
         self._renderer = Renderer()
         self._plain = self._renderer.page
         self._provider: ProviderSignIn | None = None
-        has_operators = gateway.settings.oidc_operators or gateway.settings.group_roles
-        if sign_in is not None and gateway.settings.public_url is not None and has_operators:
-            self._provider = ProviderSignIn(sign_in, gateway.settings.public_url, gateway.admin.page_sessions)
+        self._people: PeopleConnect | None = None
+        if sign_in is not None and gateway.settings.public_url is not None:
+            provider = ProviderSignIn(sign_in, gateway.settings.public_url, gateway.admin.page_sessions)
+            self._people = PeopleConnect(gateway, provider, gateway.settings.public_url, self._plain)
+            has_operators = gateway.settings.oidc_operators or gateway.settings.group_roles
+            self._provider = provider if has_operators else None
         self._limit_bytes = gateway.settings.max_message_bytes
         self._public_host = urlsplit(gateway.settings.public_url or "").netloc or None
         self._is_https = (gateway.settings.public_url or "").startswith("https:")
@@ -170,13 +177,25 @@ class _Page:
         """A browser asks for the way to the provider."""
         if self._provider is None:
             raise HTTPException(404)
-        return await self._provider.begin(request)
+        response = await self._provider.begin(request)
+        if self._people is not None:
+            self._people.forget(request, response)
+        return response
 
     async def come_back(self, request: Request) -> Response:
         """A browser comes back from the provider."""
+        if self._people is not None and self._people.is_expected(request):
+            return await self._people.go_on(request)
         if self._provider is None:
             raise HTTPException(404)
         return self._build_entry_page(request, await self._provider.finish(request))
+
+    async def connect(self, request: Request) -> Response:
+        """A person of a team begins to sign in at a server, or comes back from it."""
+        if self._people is None:
+            raise HTTPException(404)
+        is_back = request.url.path == CONNECTED_PATH
+        return await (self._people.finish(request) if is_back else self._people.begin(request))
 
     def _build_entry_page(self, request: Request, secret: str) -> Response:
         # Not a redirect: the cookie would not go with one that began at another site, for example a mail program.

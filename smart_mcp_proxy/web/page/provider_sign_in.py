@@ -4,7 +4,8 @@ import base64
 import hashlib
 import hmac
 import secrets
-from typing import Any, Final
+from collections.abc import Awaitable, Callable
+from typing import Any, Final, TypeVar
 from urllib.parse import urlencode
 
 import msgspec
@@ -14,10 +15,13 @@ from starlette.responses import RedirectResponse, Response
 from smart_mcp_proxy.errors import RefusedError, UpstreamAuthError
 from smart_mcp_proxy.gateway.admin.page_sessions import PageSessions
 from smart_mcp_proxy.gateway.admin.roles import Admitted
+from smart_mcp_proxy.models import Principal
 from smart_mcp_proxy.web.auth.sign_in import PAGE_BACK_PATH, PAGE_CLIENT, BrowserSignIn
 from smart_mcp_proxy.web.page.asking import build_scope, call_asgi_app
 from smart_mcp_proxy.web.page.rendering import HEADERS
 from smart_mcp_proxy.web.page.visit import cookie_name
+
+T = TypeVar("T")
 
 BEGIN_PATH: Final = "/ui/sign-in"
 _WAIT_S: Final = 600
@@ -76,6 +80,33 @@ class ProviderSignIn:
             RefusedError: It did not begin here, or whoever signed in is no operator.
             UpstreamAuthError: The sign-in was refused.
         """
+        who = await self._ask_of_token(request, self._sign_in.find_operator)
+        if who is None or who.role is None:
+            raise RefusedError(
+                "Signed in, but not as somebody who may use this page.",
+                hint="Whoever runs the gateway can add them to MCPPROXY_OIDC_OPERATORS, or a group of theirs to "
+                "MCPPROXY_GROUP_ROLES.",
+                code="not_operator",
+            )
+        return await self._sessions.open(Admitted("web", who.role, who))
+
+    async def identify(self, request: Request) -> Principal:
+        """Take a browser that comes back; returns who signed in, operator or not.
+
+        Raises:
+            RefusedError: It did not begin here, or the provider lets them in nowhere.
+            UpstreamAuthError: The sign-in was refused.
+        """
+        who = await self._ask_of_token(request, lambda token: self._sign_in.tokens.verify(token.encode()))
+        if who is None:
+            raise RefusedError(
+                "Signed in, but not as somebody who may use this gateway.",
+                hint="Whoever runs the gateway can add them to MCPPROXY_OIDC_USERS.",
+                code="access_denied",
+            )
+        return who
+
+    async def _ask_of_token(self, request: Request, ask: Callable[[str], Awaitable[T]]) -> T:
         parts = request.cookies.get(cookie_name(request, "sign-in"), "").split(".", 1)
         given = request.query_params
         if len(parts) != 2 or not hmac.compare_digest(parts[0].encode(), given.get("state", "").encode()):
@@ -96,18 +127,10 @@ class ProviderSignIn:
         }
         tokens = await self._post("/token", form)
         try:
-            who = await self._sign_in.find_operator(tokens["access_token"])
+            return await ask(tokens["access_token"])
         finally:  # who it was is known: the token is for nothing else
             used = {"token": tokens["access_token"], "client_id": PAGE_CLIENT}
             await self._post("/revoke", used)
-        if who is None or who.role is None:
-            raise RefusedError(
-                "Signed in, but not as somebody who may use this page.",
-                hint="Whoever runs the gateway can add them to MCPPROXY_OIDC_OPERATORS, or a group of theirs to "
-                "MCPPROXY_GROUP_ROLES.",
-                code="not_operator",
-            )
-        return await self._sessions.open(Admitted("web", who.role, who))
 
     async def _post(self, path: str, form: dict[str, str]) -> dict[str, Any]:
         body = urlencode(form).encode()

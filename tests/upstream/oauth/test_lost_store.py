@@ -118,7 +118,7 @@ async def opened(sign_ins: SignIns, config: ServerConfig) -> Any:
 async def test_a_store_that_is_lost_between_two_looks_does_not_end_the_watch(sign_ins: SignIns, store: Store) -> None:
     """The look that finds a newer sign-in cannot read it; a later one does."""
     bearer = await sign_ins.bearer(SIGNED_IN)
-    watching = asyncio.create_task(sign_ins.watch(lambda _: None))
+    watching = asyncio.create_task(sign_ins.watch(lambda _, person: None))
     store.problem = lost()
     store.put("second")
     async with asyncio.timeout(LIMIT_S):
@@ -138,7 +138,7 @@ async def test_what_waits_to_be_stored_does_not_keep_the_watch_from_looking(sign
     bearer = await sign_ins.bearer(SIGNED_IN)
     sign_ins.store._unstored["web", URL] = signed_in("unstored")
     async with asyncio.timeout(LIMIT_S), store.turn:
-        watching = asyncio.create_task(sign_ins.watch(lambda _: None))
+        watching = asyncio.create_task(sign_ins.watch(lambda _, person: None))
         while not store.turn._waiters:
             await asyncio.sleep(0)
         store.put("second")
@@ -171,7 +171,7 @@ async def test_nobody_is_asked_to_sign_in_because_the_store_is_lost(
     assert [opening.bearer for opening in openings] == [None]
     store.problem = None
     retried = asyncio.Event()
-    watching = asyncio.create_task(sign_ins.watch(lambda _: retried.set()))
+    watching = asyncio.create_task(sign_ins.watch(lambda _, person: retried.set()))
     async with asyncio.timeout(LIMIT_S):
         await retried.wait()
     watching.cancel()

@@ -1,5 +1,6 @@
 """The page with sign-in at an OpenID Connect provider: who is an operator there comes in without a link."""
 
+import asyncio
 import re
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -15,7 +16,9 @@ from keyring.backends.fail import Keyring as NoKeyring
 from openid_fakes import CLIENT_ID, CLIENT_SECRET, OpenIdProvider
 from page_gateway import Browser, opened, stranger, tool
 from pydantic import SecretStr
+from sign_in_fakes import guarded
 
+from smart_mcp_proxy.upstream import SignIns
 from smart_mcp_proxy.web.auth.sign_in_pages import ADDRESS_SHARE, REGISTRATIONS_AT_ONCE
 from smart_mcp_proxy.web.listening import bind
 
@@ -27,7 +30,7 @@ FIELD = re.compile(r'name="([^"]+)"[^>]*value="([^"]*)"')
 
 @asynccontextmanager
 async def world(
-    folder: Path, takes_back: bool = True, **settings: Any
+    folder: Path, takes_back: bool = True, others: dict[str, Any] | None = None, **settings: Any
 ) -> AsyncIterator[tuple[Browser, OpenIdProvider]]:
     """A browser that nobody let in, at a gateway whose people sign in at a provider; Ann may use the gateway."""
     keyring.set_keyring(NoKeyring())
@@ -42,14 +45,14 @@ async def world(
             "oidc_users": ("ann@example.com=write",),
             "public_url": base,
         }
-        gateway = opened(folder, [tool("a")], listener=listener, **(given | settings))
+        gateway = opened(folder, [tool("a")], others, listener=listener, **(given | settings))
         async with gateway as there, stranger(there) as browser:
             yield browser, provider
 
 
-async def signed_in(browser: Browser) -> None:
+async def signed_in(browser: Browser, begin: str = "/ui/sign-in") -> None:
     """Goes the whole way and says yes on every page."""
-    page = await browser.client.get("/ui/sign-in", follow_redirects=True)
+    page = await browser.client.get(begin, follow_redirects=True)
     while (form := FORM.search(page.text)) is not None:
         fields = {name: unescape(value) for name, value in FIELD.findall(form[2])}
         fields |= {"action": "approve"} if "action" in fields else {"login": "somebody", "password": "something"}
@@ -81,6 +84,34 @@ async def test_who_may_use_the_gateway_alone_does_not_see_the_page(tmp_path: Pat
         assert (await browser.get()).status_code == 401
         reply = await browser.client.get("/ui/signed-in?code=x&state=y")
         assert reply.status_code == 403 and "not begun in this browser" in reply.text
+
+
+async def test_a_person_connects_their_own_account_at_a_server_by_the_link(tmp_path: Path) -> None:
+    """Ann's sign-in is stored for Ann; a stranger, a forged way back and another server's link bring nothing."""
+    async with guarded() as server:
+        others = {"web": {"url": server.url, "oauth": {"per_user": True}}}
+        async with world(tmp_path, others=others) as (browser, provider):
+            reply = await browser.client.get("/ui/connected?code=x&state=y")
+            assert reply.status_code == 403 and "not begun in this browser" in reply.text
+            await signed_in(browser, "/ui/connect/s")
+            assert "You sign in to no server named" in browser.text
+            await signed_in(browser, "/ui/connect/web")
+            assert "You come back from signing in" in browser.text
+            sign_ins = SignIns(tmp_path / "data")
+            held = None
+            async with asyncio.timeout(60):
+                while held is None:
+                    await asyncio.sleep(0)
+                    ann = server.config({"per_user": True}, person=f"{provider.base}#ann-1")
+                    held, _ = await sign_ins.store.read(*ann.sign_in_place)
+            assert held.access_token in server.provider.access_tokens
+            for person in ("", "local", f"{provider.base}#bob-1"):
+                config = server.config({"per_user": True}, person=person)
+                assert (await sign_ins.store.read(*config.sign_in_place))[0] is None
+            provider.user = {"sub": "eve-1", "email": "eve@example.com", "email_verified": True}
+            browser.client.cookies.clear()
+            await signed_in(browser, "/ui/connect/web")
+            assert "You come back" not in browser.text
 
 
 REGISTRATION = {"redirect_uris": ["http://127.0.0.1:9/back"], "token_endpoint_auth_method": "none"}

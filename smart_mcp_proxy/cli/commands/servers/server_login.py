@@ -6,6 +6,7 @@ import threading
 import webbrowser
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
@@ -18,7 +19,7 @@ from smart_mcp_proxy.cli.support.failure import UsageError, add_next_step, next_
 from smart_mcp_proxy.cli.support.output import clean, plural, say, show_json
 from smart_mcp_proxy.cli.support.start import has_desktop, open_settings
 from smart_mcp_proxy.errors import ConfigError, ProxyError, ServerNotFoundError
-from smart_mcp_proxy.models import ServerState
+from smart_mcp_proxy.models import LOCAL, ServerState
 from smart_mcp_proxy.names import shell_word
 from smart_mcp_proxy.servers import ServerConfig, collect_secrets, expand, read_oauth
 from smart_mcp_proxy.settings import Settings, environment
@@ -59,7 +60,9 @@ Examples:
 
 
 @app.default
-async def login(name: str | None = None, /, *, no_browser: bool = False, json: bool = False) -> int:
+async def login(
+    name: str | None = None, /, *, no_browser: bool = False, person: str = LOCAL.id, json: bool = False
+) -> int:
     """Sign in to all servers that wait for it, or to one.
 
     One after the other, with OAuth. What that brings is kept encrypted in the data directory. Prints the address to
@@ -68,12 +71,14 @@ async def login(name: str | None = None, /, *, no_browser: bool = False, json: b
     Args:
         name: Server name; all servers that wait for a sign-in if left out.
         no_browser: Only print the address.
+        person: Whose sign-in it is, at a server where each person has their own.
         json: Print {"server", "issuer", "scopes", "expires_at_s", "is_renewable"}, as a list where no server is named.
     """
     settings = open_settings()
     is_desktop = not no_browser and has_desktop()
     if name is not None:
-        signed_in = await _perform_login(settings, name, await read_servers(settings), is_desktop=is_desktop)
+        servers = await read_servers(settings)
+        signed_in = await _perform_login(settings, name, servers, person, is_desktop=is_desktop)
         if json:
             show_json(signed_in)
         return 0
@@ -92,7 +97,7 @@ async def _sign_in_to_all(settings: Settings, *, is_desktop: bool, as_json: bool
             failed += 1
             continue
         try:
-            done.append(await _perform_login(settings, name, servers, is_desktop=is_desktop))
+            done.append(await _perform_login(settings, name, servers, LOCAL.id, is_desktop=is_desktop))
         except ProxyError as error:
             report(error, as_json=False)
             failed += 1
@@ -117,14 +122,14 @@ async def _find_needing_auth(settings: Settings, servers: Mapping[str, ServerCon
 
 
 async def _perform_login(
-    settings: Settings, name: str, servers: Mapping[str, ServerConfig], *, is_desktop: bool
+    settings: Settings, name: str, servers: Mapping[str, ServerConfig], person: str, *, is_desktop: bool
 ) -> dict[str, Any]:
     """Sign in to one server; returns the facts of it."""
     # Here and not above: --help has to be quick.
     from smart_mcp_proxy.gateway.shared.shared_sign_ins import open_sign_ins
     from smart_mcp_proxy.upstream import CallbackServer, TlsContext
 
-    config = await _resolve_login_config(name, servers)
+    config = await _resolve_login_config(name, servers, person)
     options = read_oauth(name, config.oauth or {})
     with secrets_hidden(collect_secrets(config)), next_step(f"mcpproxy server show {shell_word(name)}"):
         async with open_sign_ins(settings, TlsContext(environment())) as sign_ins:
@@ -188,18 +193,19 @@ def _read_pasted(take: Callable[[str], bool], stop: Callable[[], object]) -> Non
         say("That is not the address that this sign-in ends at.", style="yellow")
 
 
-async def logout(name: str, /, *, json: bool = False) -> None:
+async def logout(name: str, /, *, person: str = LOCAL.id, json: bool = False) -> None:
     """Give a server's sign-in back where its authorization server offers that, and forget it.
 
     Args:
         name: Server name.
+        person: Whose sign-in it is, at a server where each person has their own.
         json: Print {"server", "was_signed_in", "is_revoked", "problem"}.
     """
     from smart_mcp_proxy.gateway.shared.shared_sign_ins import open_sign_ins  # see _perform_login
     from smart_mcp_proxy.upstream import TlsContext
 
     settings = open_settings()
-    config = await _resolve_login_config(name, await read_servers(settings))
+    config = await _resolve_login_config(name, await read_servers(settings), person)
     with secrets_hidden(collect_secrets(config)):
         async with open_sign_ins(settings, TlsContext(environment())) as sign_ins:
             done = await sign_ins.sign_out(config)
@@ -215,7 +221,7 @@ async def logout(name: str, /, *, json: bool = False) -> None:
         say(clean(f"It was not revoked: {done.problem}"), style="yellow")
 
 
-async def _resolve_login_config(name: str, servers: Mapping[str, ServerConfig]) -> ServerConfig:
+async def _resolve_login_config(name: str, servers: Mapping[str, ServerConfig], person: str) -> ServerConfig:
     """The server as it is connected to, its placeholders filled in.
 
     Raises:
@@ -253,4 +259,5 @@ async def _resolve_login_config(name: str, servers: Mapping[str, ServerConfig]) 
             )
             error.add_note(f"mcpproxy server patch {word} headers.Authorization=null")
         raise error
-    return await to_thread.run_sync(expand, config, environment())
+    expanded = await to_thread.run_sync(expand, config, environment())
+    return replace(expanded, person=person) if config.is_personal else expanded

@@ -1,0 +1,199 @@
+"""Lists of servers that list each person something of their own: one catalog, and who was listed what.
+
+A definition is stored and approved once, whoever it is listed to. Names and hashes of what each person was listed are
+kept beside it, so that after a restart, and at other gateways on the store, each person still sees their own part.
+"""
+
+import asyncio
+import hashlib
+import json
+import uuid
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
+from functools import partial
+from types import MappingProxyType
+from typing import Any, Final
+
+import msgspec
+
+from smart_mcp_proxy.catalog import Catalog, SealedValue, change_hash, sealed
+from smart_mcp_proxy.errors import CatalogError, UpstreamError
+from smart_mcp_proxy.gateway.indexing.list_sync import Kind
+from smart_mcp_proxy.models import ToolKey
+from smart_mcp_proxy.names import extract_server_name, identity_on
+from smart_mcp_proxy.telemetry import get_logger
+from smart_mcp_proxy.upstream import PersonalUpstream, ToolListing, Upstream
+
+_KIND: Final = "person-list"
+_LOOK_S: Final = 1.0
+"""Between two looks at what other gateways stored. Source: docs/design/processes.md#several-gateways"""
+_NOTHING: Final[Mapping[str, Mapping[str, str]]] = MappingProxyType({})
+
+log = get_logger("lists")
+
+
+class _Stored(msgspec.Struct, frozen=True):
+    """List of one server, or of one shelf of it, for one person."""
+
+    person: str
+    place: str
+    hashes: dict[str, str]
+
+
+class PersonLists:
+    """Names and hashes of what was listed to each person, the same at all gateways on a store.
+
+    Args:
+        catalog: Its store keeps them.
+        changed: Told when somebody's part is another one.
+    """
+
+    def __init__(self, catalog: Catalog, changed: Callable[[], None]) -> None:
+        self._catalog = catalog
+        self._changed = changed
+        self._stamps: Mapping[str, str] = {}
+        self._listed: dict[str, Mapping[str, Mapping[str, str]]] = {}
+
+    def __repr__(self) -> str:
+        return f"<PersonLists of {len(self._listed)} people>"
+
+    def listed_to(self, person: str) -> Mapping[str, Mapping[str, str]]:
+        """Change hashes by name, by server or shelf; the same object until they change."""
+        return self._listed.get(person, _NOTHING)
+
+    def is_brought(self, person: str, server: str) -> bool:
+        """Whether what a server listed to a person has reached the catalog."""
+        snapshot = self._catalog.snapshot
+        hashes = self.listed_to(person).get(server)
+        if not hashes:
+            return hashes is not None
+        keys = {ToolKey(server, name): hash_ for name, hash_ in hashes.items()}
+        stored = ((snapshot.by_key.get(key), hash_) for key, hash_ in keys.items())
+        is_shown = any(record is not None and record.change_hash == hash_ for record, hash_ in stored)
+        return is_shown or any(key in snapshot.withheld for key in keys)
+
+    def list_others(self, place: str, present: Iterable[str]) -> set[str]:
+        """Names that were listed at a place to people who are not among those present."""
+        here = set(present)
+        lists = (each.get(place, {}) for person, each in self._listed.items() if person not in here)
+        return {name for each in lists for name in each}
+
+    async def note(self, person: str, place: str, hashes: dict[str, str]) -> None:
+        """Keep what a person was listed, in place of the last list.
+
+        Raises:
+            CatalogError: It cannot be kept; it holds here all the same.
+        """
+        if self.listed_to(person).get(place) == hashes:
+            return
+        self._take(_Stored(person, place, hashes))
+        self._changed()
+        key = hashlib.sha256(json.dumps([person, place]).encode()).hexdigest()
+        box = msgspec.json.encode(_Stored(person, place, hashes))
+        value = SealedValue(_KIND, key, box, uuid.uuid4().hex, None)
+        await self._catalog.write(partial(sealed.store, value=value), is_ordered=False)
+
+    def _take(self, stored: _Stored) -> None:
+        self._listed[stored.person] = {**self.listed_to(stored.person), stored.place: stored.hashes}
+
+    async def refresh(self) -> None:
+        """Take up what other gateways stored, and after a start what this one did.
+
+        Raises:
+            CatalogError: The store cannot be read.
+        """
+        stamps = await self._catalog.read(partial(sealed.read_stamps, kind=_KIND))
+        if stamps == self._stamps:
+            return
+        boxes = await self._catalog.read(partial(sealed.read_all, kind=_KIND))
+        for key, box in boxes.items():
+            if stamps.get(key) != self._stamps.get(key):
+                stored = msgspec.json.decode(box, type=_Stored)
+                if self.listed_to(stored.person).get(stored.place) != stored.hashes:
+                    self._take(stored)
+                    self._changed()
+        self._stamps = stamps
+
+    async def follow(self, is_used: Callable[[], bool]) -> None:
+        """Take up what other gateways store, as long as it runs.
+
+        Args:
+            is_used: Whether any server lists each person something of their own.
+        """
+        while True:
+            if is_used():
+                try:
+                    await self.refresh()
+                except CatalogError as exc:
+                    log.debug("what people were listed cannot be read: %s", exc)
+            await asyncio.sleep(_LOOK_S)
+
+
+def for_people(kinds: Sequence[Kind], lists: PersonLists, catalog: Catalog) -> tuple[Kind, ...]:
+    """The kinds, each fetched on every person's connection where each has their own, and noted for them.
+
+    Args:
+        kinds: All that are listed.
+        lists: Gets what each person was listed.
+        catalog: Holds what people who are not connected were listed.
+    """
+    return tuple(replace(kind, fetch=partial(_fetch_for_people, kind, lists, catalog)) for kind in kinds)
+
+
+async def _fetch_for_people(kind: Kind, lists: PersonLists, catalog: Catalog, upstream: Upstream) -> ToolListing:
+    """List for all people together: those who are connected now, and those who were before.
+
+    Raises:
+        UpstreamError: Nobody's list can be had.
+    """
+    if not isinstance(upstream, PersonalUpstream):
+        return await kind.fetch(upstream)
+    place = kind.place(upstream.name)
+    found: dict[str, ToolListing] = {}
+    failures: list[UpstreamError] = []
+    for person, connection in upstream.list_connected():
+        try:
+            found[person] = await kind.fetch(connection)
+        except UpstreamError as exc:
+            failures.append(exc)
+    if failures and not found:
+        raise failures[0]
+    await lists.refresh()
+    hashes = await asyncio.to_thread(_hash_lists, place, found)
+    for person, theirs in hashes.items():
+        await lists.note(person, place, {name: next(iter(each)) for name, each in theirs.items()})
+    others = lists.list_others(place, found)
+    return await asyncio.to_thread(_merge_lists, catalog, place, hashes, others, tuple(found.values()))
+
+
+_ByHash = dict[str, dict[str, Mapping[str, Any]]]
+"""One definition by its hash, by name."""
+
+
+def _hash_lists(place: str, found: Mapping[str, ToolListing]) -> dict[str, _ByHash]:
+    member = identity_on(place)
+    return {
+        person: {each[member]: {change_hash(place, each): each} for each in listing.definitions}
+        for person, listing in found.items()
+    }
+
+
+def _merge_lists(
+    catalog: Catalog, place: str, hashes: Mapping[str, _ByHash], others: set[str], listings: Sequence[ToolListing]
+) -> ToolListing:
+    """Merge lists for the catalog; of two definitions of one name the one that stands there already stays."""
+    known = catalog.get_listed_hashes(place) or {}
+    merged: dict[str, Mapping[str, Any]] = {}
+    for theirs in hashes.values():
+        for name, by_hash in theirs.items():
+            hash_, definition = next(iter(by_hash.items()))
+            if name not in merged or known.get(name) == hash_:
+                merged[name] = definition
+    snapshot, server = catalog.snapshot, extract_server_name(place)
+    waiting = (each.record for key, each in snapshot.withheld.items() if key.server == place)
+    for record in (*snapshot.by_server.get(place, ()), *waiting):
+        if record.key.tool in others and record.key.tool not in merged:
+            merged[record.key.tool] = msgspec.json.decode(record.raw)
+    log.debug("'%s': %d people's lists are one of %d definitions", server, len(hashes), len(merged))
+    first = listings[0] if listings else ToolListing()
+    return replace(first, definitions=tuple(merged.values()))
