@@ -23,9 +23,9 @@ INSERT INTO tools VALUES (41, 'old', 'Does old.', 'abc', 's', 41);
 """The file of the first program, which counted no versions, with one tool."""
 
 UNDO_SINCE_SEALS = (
-    "ALTER TABLE activity DROP COLUMN chain; ALTER TABLE activity DROP COLUMN link;"
-    "ALTER TABLE activity DROP COLUMN seal; DROP TABLE activity_chains;"
-    "ALTER TABLE agent_tokens DROP COLUMN role; ALTER TABLE agent_tokens DROP COLUMN made_by;"
+    "ALTER TABLE activity DROP COLUMN chain; ALTER TABLE activity DROP COLUMN link; "
+    "ALTER TABLE activity DROP COLUMN seal; DROP TABLE activity_chains; "
+    "ALTER TABLE agent_tokens DROP COLUMN role; ALTER TABLE agent_tokens DROP COLUMN made_by; "
     "DROP TABLE approval_votes;"
 )
 """The versions after the one that brought seals."""

@@ -14,16 +14,8 @@ from smart_mcp_proxy.desktop.present import get_present_client
 from smart_mcp_proxy.errors import ConfigError, UpstreamAuthError, UpstreamError
 from smart_mcp_proxy.models import ContentKind, Era, OnMessage, OnProgress, ServerState, ServerStatus
 from smart_mcp_proxy.raw_result import RawResult
-from smart_mcp_proxy.servers import (
-    ServerConfig,
-    UnsetVariableError,
-    collect_secrets,
-    describe_missing,
-    expand,
-    expand_for_client,
-)
+from smart_mcp_proxy.servers import ServerConfig, UnsetVariableError, collect_secrets, expand, expand_for_client
 from smart_mcp_proxy.telemetry import fields, get_logger, redact, secrets_hidden, spawn
-from smart_mcp_proxy.upstream.confinement.refusals import hint_refusal
 from smart_mcp_proxy.upstream.ending import Ending
 from smart_mcp_proxy.upstream.http_failures import LostSessionError, MissingScopeError
 from smart_mcp_proxy.upstream.listing import ToolListing, fetch_contents, fetch_tools, is_listed
@@ -44,8 +36,7 @@ from smart_mcp_proxy.upstream.relayed import GoneError
 from smart_mcp_proxy.upstream.starting import ServerStart, StartTurn, describe_start
 from smart_mcp_proxy.upstream.states import backoff_s, check_transition, choose_hint, first_status
 from smart_mcp_proxy.upstream.stdio.bare_errors import Reasons, older_era_error
-from smart_mcp_proxy.upstream.stdio.inheritance import network_hint
-from smart_mcp_proxy.upstream.stdio.remedies import find_remedy
+from smart_mcp_proxy.upstream.stdio.remedies import extend_hint
 from smart_mcp_proxy.upstream.watching import OnResourceUpdated, ResourceWatch
 
 OnChange = Callable[[ServerStatus], None]
@@ -65,7 +56,6 @@ _AUTH_PAUSE_S: Final = 60.0
 _NUDGE_S: Final = 2.0
 """A call for a failed server brings its next try forward, but not sooner than this after the last."""
 
-_LAST_LINES: Final = 40
 _log = get_logger("upstream")
 
 
@@ -470,12 +460,7 @@ class Upstream:
         self._told = error
         _log.log(level, "%s%s (try %d)", error, said, self._failures, extra=fields(server=self.name))
         if not needs_auth:
-            remedy = find_remedy(self.config, reason, self._written.last_connection())
-            refusal = hint_refusal(self.config, self._written.last(_LAST_LINES))
-            given = {*self.config.env, *self.config.inherit}
-            known = describe_missing(self.config.command, self.config.args, given)
-            seen = remedy or hint + network_hint(self.environ, self.config, error + said)
-            hint = " ".join(filter(None, (known, seen + refusal)))
+            hint = extend_hint(hint, self.config, self.environ, self._written, error + said)
         self._set_state(ServerState.NEEDS_AUTH if needs_auth else ServerState.ERROR, error + said, hint)
         pause_s = self._pause_s = backoff_s(self._failures, self.rng)
         # One that has let us in before may do so again soon.

@@ -19,7 +19,7 @@ pytestmark = pytest.mark.anyio
 async def test_the_contents_of_a_view_go_when_the_view_goes(parts: Parts) -> None:
     """Each change of the configuration makes every narrowed view anew."""
     views: dict[str, CatalogView] = {}
-    of_path: Any = SimpleNamespace(at=lambda path, reach: views.get(path))
+    of_path: Any = SimpleNamespace(at=lambda path, reach: views.get(path), reach=lambda who: who.reach)
     lookup = ContentLookup(of_path, parts.catalog, 60, None)
     seen: WeakSet[Contents] = WeakSet()
     for number in range(50):

@@ -12,9 +12,15 @@ from pathlib import PurePath
 from typing import Final, NamedTuple
 
 from smart_mcp_proxy.names import shell_word
-from smart_mcp_proxy.servers import ServerConfig
+from smart_mcp_proxy.servers import ServerConfig, describe_missing
 from smart_mcp_proxy.telemetry import redact
+from smart_mcp_proxy.upstream.confinement.refusals import hint_refusal
+from smart_mcp_proxy.upstream.protocol.server_log import ServerLog
+from smart_mcp_proxy.upstream.stdio.inheritance import network_hint
 from smart_mcp_proxy.upstream.stdio.older_sdk import older_sdk_hint
+
+_LAST_LINES: Final = 40
+"""Of what the server wrote: what it says of a refused access stands among them."""
 
 _MOST_NAMES: Final = 4
 _LACKED: Final = re.compile(
@@ -275,3 +281,19 @@ _CAUSES: Final[tuple[Callable[[Ended], str], ...]] = (
     _leave_out,
     _correct_package,
 )
+
+
+def extend_hint(hint: str, config: ServerConfig, environ: Mapping[str, str], written: ServerLog, failure: str) -> str:
+    """Return the hint of a failed start or connection with all that is known of its cause.
+
+    Args:
+        hint: Of the failure itself; a remedy for what the server wrote takes its place.
+        config: Of the server.
+        environ: The gateway's environment.
+        written: By the server.
+        failure: As users see it.
+    """
+    remedy = find_remedy(config, written.reason(), written.last_connection())
+    seen = remedy or hint + network_hint(environ, config, failure)
+    known = describe_missing(config.command, config.args, {*config.env, *config.inherit})
+    return " ".join(filter(None, (known, seen + hint_refusal(config, written.last(_LAST_LINES)))))

@@ -66,7 +66,8 @@ class PeopleConnect:
             raise ServerNotFoundError(f"You sign in to no server named {server[:100]!r}.", hint="Check the link.")
         shown = await self._gateway.admin.server_sign_ins.begin(server, who.id, self._base + CONNECTED_PATH)
         if shown.state != "waiting":
-            raise RefusedError(shown.problem or "The server did not say where to sign in.", hint=shown.hint)
+            problem = shown.problem or "The server did not say where to sign in."
+            raise RefusedError(problem, hint=f"{shown.hint} Begin again with the link.".lstrip())
         response = RedirectResponse(shown.url, 303, headers=HEADERS)
         self._keep(request, response, [server, who.id])
         return response
@@ -114,6 +115,6 @@ class PeopleConnect:
 def _build_unknown_error() -> RefusedError:
     return RefusedError(
         "This sign-in was not begun in this browser, or too long ago.",
-        hint="Open the link again.",
+        hint="Begin again with the link.",
         code="sign_in_unknown",
     )
