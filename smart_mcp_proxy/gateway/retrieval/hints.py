@@ -50,18 +50,20 @@ def find_named_servers(queries: Iterable[str], servers: Iterable[str]) -> set[st
 
 
 def select_uncovered(
-    rows: Iterable[Mapping[str, str]], about: Collection[str], *, is_closed: bool
+    rows: Iterable[Mapping[str, str]], about: Collection[str], retried: Collection[str] = (), *, is_closed: bool
 ) -> list[Mapping[str, str]]:
     """The rows of `not_covered` that concern a question; all where it is about no server in particular.
 
     Args:
         rows: A row for each server that is not covered.
         about: The servers that the question names, and those of the tools found; empty where there are neither.
+        retried: Servers that have failed and are tried again: those count as failed.
         is_closed: Whether no others were searched.
     """
     if not about:
         return list(rows)
-    return [row for row in rows if row["server"] in about or (not is_closed and _is_passing(row))]
+    open_rows = [row for row in rows if not is_closed and _is_passing(row) and row["server"] not in retried]
+    return [row for row in rows if row["server"] in about or row in open_rows]
 
 
 def _is_passing(row: Mapping[str, str]) -> bool:

@@ -207,7 +207,8 @@ class Retrieval:
             registered = await question.tool_list.register(sent, question.toolset, question.principal)
         named = {*question.servers, *find_named_servers((question.query, *question.more_queries), self.visible.servers)}
         about = named | {entry["server"] for entry in (*tools, *(others.entries if others is not None else ()))}
-        uncovered = select_uncovered(not_covered, about, is_closed=bool(question.servers))
+        retried = {status.name for status in self.statuses() if status.last_error}
+        uncovered = select_uncovered(not_covered, about, retried, is_closed=bool(question.servers))
         following = [record for hit in found.following if (record := self.visible.by_id(hit.id)) is not None]
         rows = {"tools": tools, "more": build_more([*(record for _, record in shown[len(tools) :]), *following])}
         answer = self._answer(question, found, rows, registered, uncovered, others, named=named, was_capped=was_capped)
