@@ -18,7 +18,7 @@ from smart_mcp_proxy.catalog import (
     toolsets,
 )
 from smart_mcp_proxy.catalog.copying import TABLES, StoreLocation
-from smart_mcp_proxy.catalog.tables.schema import unconfined
+from smart_mcp_proxy.catalog.tables.schema import approval_votes, unconfined
 from smart_mcp_proxy.models import ToolKey
 from smart_mcp_proxy.telemetry import Activity
 
@@ -67,6 +67,8 @@ async def store_shared(catalog: Catalog) -> None:
         await write(catalog, agent_tokens.store, token=AgentToken("ci", hash_, NOW_S, None, ("s",), "write", "work"))
         if hash_ == "1":
             await write(catalog, agent_tokens.revoke, name="ci", now_s=NOW_S + 1)
+    vote = {"server_name": "s", "name": "a", "hash": "1", "person": "ann", "shown": "{}", "at_s": NOW_S, "seal": ""}
+    await catalog.write(lambda connection: connection.execute(insert(approval_votes).values(vote)) and None)
     tools = ((1, "sha256:aa"), (2, "sha256:bb"))
     await write(catalog, toolsets.store, toolset=Toolset("aB", "local", "", tools, NOW_S), now_s=NOW_S)
     for uris in (["x:1", "x:2"], ["x:1"]):

@@ -82,6 +82,7 @@ class Connected:
     own = None
     status = ServerStatus("s", "stdio", ServerState.READY)
     is_ready = True
+    is_personal = False
 
     def __init__(self) -> None:
         self.sent: list[str] = []

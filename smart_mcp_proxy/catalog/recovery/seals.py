@@ -103,6 +103,8 @@ class Seals:
             return
         self.edition = edition
         try:
+            # Beside a database there may be no data directory yet.
+            self._edition_file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
             with alone(self._edition_file.parent):
                 if self._read_edition() < edition:
                     write_private(self._edition_file, f"{edition}\n{self.seal(EDITION_NAME, str(edition))}\n".encode())

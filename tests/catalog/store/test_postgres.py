@@ -178,7 +178,7 @@ async def test_a_user_who_may_only_read_is_refused(opened: Opened, postgres: Pos
     postgres.execute(f"CREATE USER {reader} PASSWORD '{PASSWORD}'")
     postgres.execute(f"GRANT SELECT ON ALL TABLES IN SCHEMA public TO {reader}", database)
     error = await refusal(opened(url=postgres.url(database, user=reader)))
-    assert "does not let its user read and write activity, agent_tokens" in error.message
+    assert "does not let its user read and write activity, activity_chains, agent_tokens" in error.message
     assert "Grant SELECT, INSERT" in error.hint
     postgres.execute(f"GRANT ALL ON ALL TABLES IN SCHEMA public TO {reader}", database)
     error = await refusal(opened(url=postgres.url(database, user=reader)))
