@@ -24,7 +24,7 @@ from smart_mcp_proxy.web.stdio.stdio_pipes import open_joined_streams
 pytestmark = pytest.mark.anyio
 
 CLIENTS = 12
-MOST_BYTES = 40 * 1024
+MOST_BYTES = 40_000
 """Of one client, as Python counts them, with the test's end; 33,500 and 27,000 today, nearly three times that with a
 server and streams of its own for each."""
 MOST_TASKS = 2
