@@ -266,6 +266,15 @@ async def test_servers_not_covered_are_named_in_order(setup: RetrievalSetup) -> 
     ]
 
 
+async def test_a_failed_server_that_is_tried_again_is_no_news_to_others(setup: RetrievalSetup) -> None:
+    """One on its first way is: its tools may be missing; who asks for the failed one is told of it."""
+    setup.servers[0].move(ServerState.CONNECTING)
+    assert [row["server"] for row in (await setup.ask())["not_covered"]] == ["beta"]
+    setup.servers[0].status = replace(setup.servers[0].status, last_error="It ended.")
+    assert (await setup.ask())["not_covered"] == []
+    assert [row["server"] for row in (await setup.ask("wall of beta"))["not_covered"]] == ["beta"]
+
+
 @pytest.mark.parametrize(
     ("state", "words"),
     [
