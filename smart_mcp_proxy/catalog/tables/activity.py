@@ -10,7 +10,7 @@ from operator import attrgetter
 from typing import Any, Final, NamedTuple
 
 import msgspec
-from sqlalchemy import ColumnElement, Connection, Row, Select, and_, delete, func, insert, select, update
+from sqlalchemy import ColumnElement, Connection, Row, Select, and_, delete, func, select, update
 from sqlalchemy.exc import DBAPIError
 
 from smart_mcp_proxy.catalog.recovery.activity_chains import (
@@ -70,6 +70,11 @@ _LAG = f"""SELECT coalesce(max(lag), 0) FROM (SELECT (%s - objid::bigint) & x'ff
       AND database = (SELECT oid FROM pg_database WHERE datname = current_database())) AS writers
   WHERE lag < x'80000000'::bigint"""
 """How far that is before a place, of the writer that began first; those that began later are behind it."""
+_ADD_CHAIN: Final = (
+    'INSERT INTO activity_chains (id, day, first_link, first_seal, start, last_link, last_seal, "end") '
+    "VALUES (?, ?, 0, '', ?, 0, '', ?)"
+)
+_STORE_END: Final = 'UPDATE activity_chains SET last_link = ?, last_seal = ?, "end" = ? WHERE id = ?'
 _DAY_S: Final = 86_400.0
 _DAY_MS: Final = 86_400_000
 _EARLY_DAYS: Final = 1
@@ -165,9 +170,8 @@ class ChainWriter:
     def store_ends(self, connection: Connection) -> None:
         """Stores how far the chains of this transaction go, once all its records are sealed."""
         for head in self._next.values():
-            chain = update(activity_chains).where(activity_chains.c.id == head.chain)
             end = seal_place(self.seals, "end", head)
-            connection.execute(chain.values(last_link=head.link, last_seal=head.seal, end=end))
+            connection.exec_driver_sql(_bind(connection, _STORE_END), (head.link, head.seal, end, head.chain))
 
 
 def _day(row: Values) -> int:
@@ -182,11 +186,10 @@ def _add_chain(connection: Connection, seals: Seals, day: int) -> int:
     """Add a chain; return its number. Numbers have no holes, so that a chain that is removed is missed."""
     if connection.dialect.name != "sqlite":
         connection.exec_driver_sql(f"SELECT pg_advisory_xact_lock({_CHAIN_LOCK})")
-    newest = select(func.coalesce(func.max(activity_chains.c.id), 0))
-    head = ChainHead(connection.execute(newest).scalar_one() + 1)
-    places = {"first_link": 0, "first_seal": "", "last_link": 0, "last_seal": ""}
-    marks = {kind: seal_place(seals, kind, head) for kind in ("start", "end")}
-    connection.execute(insert(activity_chains).values(id=head.chain, day=day, **places, **marks))
+    newest = connection.exec_driver_sql("SELECT coalesce(max(id), 0) FROM activity_chains")
+    head = ChainHead(newest.scalar_one() + 1)
+    marks = (seal_place(seals, kind, head) for kind in ("start", "end"))
+    connection.exec_driver_sql(_bind(connection, _ADD_CHAIN), (head.chain, day, *marks))
     return head.chain
 
 
@@ -255,17 +258,22 @@ def append(
         for start in range(0, len(batch), _ROWS_IN_JSON):
             _append_json(connection, [_row(line) for line in batch[start : start + _ROWS_IN_JSON]], chains, now_s)
     chains.store_ends(connection)
-    if limit_rows and (until := connection.execute(select(func.max(activity.c.id))).scalar_one() or 0) > limit_rows:
+    until = connection.exec_driver_sql("SELECT coalesce(max(id), 0) FROM activity").scalar_one() if limit_rows else 0
+    if until > limit_rows:
         _leave_rows(connection, chains.seals, until - limit_rows)
         connection.execute(delete(activity).where(activity.c.id <= until - limit_rows))
+
+
+def _bind(connection: Connection, statement: str) -> str:
+    """Return a statement with the marks of the driver: a compiled one costs more than it takes to run."""
+    return statement if connection.dialect.name == "sqlite" else statement.replace("?", "%s")
 
 
 def _select_new(connection: Connection, rows: Iterable[Values]) -> list[Values]:
     """Return the rows whose uid is not stored, each once: a link that leads to no record would be a hole."""
     by_uid = {row[0]: row for row in rows}
-    mark = "?" if connection.dialect.name == "sqlite" else "%s"
-    found = f"SELECT uid FROM activity WHERE uid IN ({', '.join([mark] * len(by_uid))})"
-    for uid in connection.exec_driver_sql(found, tuple(by_uid)).scalars().all():
+    found = f"SELECT uid FROM activity WHERE uid IN ({', '.join('?' * len(by_uid))})"
+    for uid in connection.exec_driver_sql(_bind(connection, found), tuple(by_uid)).scalars().all():
         del by_uid[uid]
     return list(by_uid.values())
 
