@@ -33,6 +33,7 @@ NOT_OF_CALLS = frozenset(
         "registry_unauthorized",
         "registry_unreachable",
         "revision_conflict",
+        "role_required",
         "server_deleted",
         "server_deprecated",
         "server_exists",
