@@ -30,7 +30,7 @@ RUN /opt/build/bin/pip wheel --no-deps --no-build-isolation --no-index --wheel-d
     && find /opt/mcpproxy/lib -type f -regex '.*\.\(pyi\|pyx\|pxd\|c\|h\|a\)' -delete \
     && find /opt/mcpproxy/lib -name '*.so' -not -path '*.libs/*' -exec strip --strip-unneeded {} + \
     && /opt/mcpproxy/bin/python -m compileall -q -j 0 /opt/mcpproxy/lib \
-        -x '/(pygments|rich_rst|griffe|sqlalchemy/(orm|ext)|pydantic/v1|fastmcp/cli|numpy/(ma|polynomial))/'
+        -x '/(dns|pycparser|pygments|rich_rst|griffe|sqlalchemy/(orm|ext)|pydantic/v1|fastmcp/cli|numpy/(ma|polynomial))/'
 
 # What stdio servers are started with, apart from the gateway's own packages. The headers serve to compile node modules;
 # npm and npx are links in node's own archive, which a wheel cannot hold.

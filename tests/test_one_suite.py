@@ -48,6 +48,7 @@ NAMED: Final = {
             "test_a_key_that_cannot_be_kept_seals_nothing",
             "test_a_key_that_cannot_be_read_is_not_replaced",
             "test_a_key_that_was_put_back_is_not_replaced",
+            "test_a_replica_keeps_what_others_decided_once_it_ends",
             "test_replicas_on_one_database_have_one_key",
             "test_what_an_older_replica_writes_waits",
             "test_a_catalog_of_an_earlier_program_beside_a_key_is_not_believed",

@@ -135,6 +135,7 @@ class Catalog(ServerLists):
             self._database.write(partial(tools.shorten_listed_names, limit=self._name_limit, seals=self._seals))
             self._snapshot, self._standing, self._last_sync_s = self._database.read(self._look)
             self._database.advance_checkpoint(self._standing.checkpoint, adopts=True)
+            self._seals.keep_edition()
         except StorageError as exc:
             self._lose(exc)
             if not was_blank:
@@ -159,6 +160,7 @@ class Catalog(ServerLists):
             _log.warning("what the catalog holds cannot be trusted, so every tool waits for the user: %s", exc)
 
     def _leave(self) -> None:
+        self._seals.keep_edition()
         if self._lost is not None:
             return
         try:

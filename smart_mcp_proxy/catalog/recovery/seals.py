@@ -80,6 +80,7 @@ class Seals:
         self._edition_file = data_dir / EDITION_NAME
         self.edition = 0
         """Latest of `SealedTrust` that was seen committed, by this process or an earlier one under this key."""
+        self._own_edition = 0
 
     def load(self, share: Callable[[bytes], bytes]) -> bool:
         """Load the key, made where there is none; return whether nothing can have been sealed under it here.
@@ -98,16 +99,33 @@ class Seals:
         return is_new
 
     def see_edition(self, edition: int) -> None:
-        """Notes that this edition is committed, so that no start after this one believes an earlier."""
+        """Notes that this edition is committed, so that no start after this one believes an earlier.
+
+        Of many gateways on a database each writes at once what it decided itself. What others decide is in their files,
+        and in this one's once it ends: else each decision would cost all gateways a file.
+        """
         if edition <= self.edition:
             return
+        is_own = self._own_edition > self.edition
         self.edition = edition
+        if is_own or not self._is_shared:
+            self.keep_edition()
+
+    def note_own(self, edition: int) -> None:
+        """Notes that this process is about to commit this edition."""
+        self._own_edition = edition
+
+    def keep_edition(self) -> None:
+        """Write the latest edition that was seen, where the file has an earlier one."""
+        if not self.edition:
+            return
         try:
             # Beside a database there may be no data directory yet.
             self._edition_file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
             with alone(self._edition_file.parent):
-                if self._read_edition() < edition:
-                    write_private(self._edition_file, f"{edition}\n{self.seal(EDITION_NAME, str(edition))}\n".encode())
+                if self._read_edition() < self.edition:
+                    seal = self.seal(EDITION_NAME, str(self.edition))
+                    write_private(self._edition_file, f"{self.edition}\n{seal}\n".encode())
         except OSError as exc:
             _log.warning("'%s' cannot be written, so an earlier record would be believed: %s", self._edition_file, exc)
 

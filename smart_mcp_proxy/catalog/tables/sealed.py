@@ -134,7 +134,9 @@ def store_trust(connection: Connection, with_: Seals, trust: SealedTrust) -> Non
     stands = connection.execute(select(seals.c.content).where(seals.c.name == _TRUST)).scalar()
     with suppress(ValueError, TypeError, KeyError):
         trust = trust._replace(edition=max(trust.edition, SealedTrust.read(stands or "{}").edition))
-    content = trust._replace(edition=max(trust.edition, with_.edition) + 1).write()
+    trust = trust._replace(edition=max(trust.edition, with_.edition) + 1)
+    with_.note_own(trust.edition)
+    content = trust.write()
     kept = replace_columns(connection, seals, "content", "seal")
     connection.execute(kept, {"name": _TRUST, "content": content, "seal": with_.seal(_TRUST, content)})
 

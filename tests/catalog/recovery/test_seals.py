@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from copied_catalogs import at
 from old_catalogs import UNDO_SINCE_SEALS
-from store_places import MakeTool, StorePlace
+from store_places import NAME_LIMIT, MakeTool, StorePlace
 
 from smart_mcp_proxy.catalog import DATABASE_NAME, Catalog
 from smart_mcp_proxy.catalog.backups import backup_catalog, restore_catalog
@@ -472,6 +472,28 @@ async def test_an_earlier_record_is_told_from_the_latest_after_a_stop(
         assert shown(catalog) == {"s:a"} and catalog.is_sealed
     async with opened() as catalog:
         assert shown(catalog) == {"s:a"} and catalog.is_sealed
+
+
+async def test_a_replica_keeps_what_others_decided_once_it_ends(
+    places: Callable[[str], StorePlace], tool: MakeTool, tmp_path: Path
+) -> None:
+    """Each decision is in the file of the one that made it at once, and costs the others none until then."""
+    place = places("postgresql")
+    async with place.opened() as decider:
+        await decider.sync("s", [tool("a")])
+        async with Catalog.open(tmp_path / "other", url=place.url, name_limit=NAME_LIMIT) as replica:
+            await replica.refresh()
+            once = editions(place.data_dir, tmp_path / "other")
+            await decider.block(A, "ann")
+            await decider.refresh()
+            await replica.refresh()
+            assert shown(replica) == set()
+            assert editions(place.data_dir, tmp_path / "other") == [once[0] + 1, once[1]]
+        assert editions(place.data_dir, tmp_path / "other") == [once[0] + 1] * 2
+
+
+def editions(*data_dirs: Path) -> list[int]:
+    return [int((data_dir / EDITION_NAME).read_text().split()[0]) for data_dir in data_dirs]
 
 
 async def test_another_key_makes_an_edition_of_the_former_meaningless(
