@@ -61,10 +61,11 @@ EDGE_FILES = {
     "secrets/keyring_edge.py",
     "web/metrics/exposition.py",
     "web/page/beside.py",
+    "web/rest/openapi.py",
     "web/serve.py",
 }
 """One file for each optional dependency, and for what few starts need: the scanner, whose rules take a fifth of a
-second, the page, whose templates take a tenth, cryptography, REST for the command line, and the start of a gateway in
+second, pages, whose templates take a tenth, cryptography, REST for the command line, and the start of a gateway in
 the background, whose memory each client would have, as that of TLS. Nothing else may import inside a function."""
 PRIVATE_NAMES_FOLDER = "fastmcp_compat"
 """The one place that may use private names of fastmcp and mcp."""

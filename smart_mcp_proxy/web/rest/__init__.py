@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from functools import cache
 from typing import Any
 
+from anyio import to_thread
 from starlette.applications import Starlette
 from starlette.convertors import PathConvertor, register_url_convertor
 from starlette.exceptions import HTTPException
@@ -77,7 +78,7 @@ def build_rest_app(gateway: Gateway, admit: Admit = admit_user) -> Starlette:
         return json_response(_document())
 
     async def docs(request: Request) -> Response:
-        return docs_response(_render_docs_page())
+        return docs_response(await to_thread.run_sync(_render_docs_page))
 
     answers: dict[str, dict[str, Answer]] = {}
     for endpoint in ROUTES:

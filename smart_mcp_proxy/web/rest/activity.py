@@ -115,7 +115,7 @@ async def _stats(gateway: Gateway, request: Request) -> Stats:
 
 async def _events(gateway: Gateway, request: Request) -> Response:
     wanted = parse_filter(request.query_params, gateway.catalog.now_s)
-    after = integer(request, "after", 0, 0, FURTHEST_PLACE) if "after" in request.query_params else None
+    after = _place(request, "after")
     last = request.headers.get("last-event-id", "")
     if after is None and last.isascii() and last.isdigit() and len(last) < len(str(FURTHEST_PLACE)):
         after = int(last)

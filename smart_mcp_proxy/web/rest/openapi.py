@@ -6,11 +6,12 @@ sent.
 
 import json
 import re
-from collections.abc import Iterator, Mapping, Sequence
-from html import escape
+from collections.abc import Mapping, Sequence
+from functools import partial
 from typing import Any, Final
 
 import msgspec
+from anyio import to_thread
 from starlette.requests import Request
 from starlette.responses import HTMLResponse, Response
 
@@ -75,11 +76,6 @@ _HEADERS: Final = {
     "referrer-policy": "no-referrer",
     "x-content-type-options": "nosniff",
 }
-_STYLE: Final = (
-    "body{font:16px/1.5 system-ui,sans-serif;margin:2rem auto;max-width:60rem;padding:0 1rem;color-scheme:light dark}"
-    "code,pre{font-size:.9em}pre{overflow:auto;padding:.5rem;border:1px solid #8888}h2{border-bottom:1px solid #8888}"
-    "td,th{text-align:left;padding:.1rem 1rem .1rem 0;vertical-align:top}"
-)
 
 
 def describe(endpoints: Sequence[Endpoint]) -> dict[str, Any]:
@@ -139,13 +135,8 @@ async def answer_start(request: Request) -> Response:
     """Index of the endpoints: a page for browsers, JSON for others."""
     if "text/html" not in request.headers.get("accept", ""):
         return json_response({"name": SERVER_NAME} | {name: path for name, (path, _) in _PLACES.items()})
-    rows = "".join(
-        f'<tr><td><a href="{path}"><code>{path}</code></a></td><td>{escape(what)}</td></tr>'
-        for path, what in _PLACES.values()
-    )
-    return docs_response(
-        _page(SERVER_NAME, f"<p>One search tool in front of all your MCP servers.</p><table>{rows}</table>")
-    )
+    places = tuple(_PLACES.values())
+    return docs_response(await to_thread.run_sync(partial(_render, "start.html", title=SERVER_NAME, places=places)))
 
 
 def docs_response(page: str) -> Response:
@@ -155,55 +146,19 @@ def docs_response(page: str) -> Response:
 
 def docs_page(document: Mapping[str, Any]) -> str:
     """An OpenAPI document as one page of HTML."""
-    parts = [f'<p>Version {escape(document["info"]["version"])}. For programs: <a href="{OPENAPI_PATH}">']
-    parts.append(f"<code>{OPENAPI_PATH}</code></a>.</p>")
-    for path, operations in document["paths"].items():
-        for method, operation in operations.items():
-            parts += _render_operation(method, path, operation)
-    parts.append("<h2>Schemas</h2>")
-    for name, schema in document["components"]["schemas"].items():
-        parts.append(f'<h3 id="{escape(name)}">{escape(name)}</h3>{_json(schema)}')
-    return _page(f"{SERVER_NAME}: REST", "".join(parts))
+    return _render("docs.html", title=f"{SERVER_NAME}: REST", document=document, openapi=OPENAPI_PATH)
 
 
-def _render_operation(method: str, path: str, operation: Mapping[str, Any]) -> Iterator[str]:
-    yield f"<h2><code>{escape(method.upper())} {escape(path)}</code></h2><p>{escape(operation.get('summary', ''))}"
-    yield " Needs a token.</p>" if operation.get("security") else "</p>"
-    if parameters := operation.get("parameters"):
-        yield f"<table>{''.join(map(_render_parameter, parameters))}</table>"
-    if (body := operation.get("requestBody")) is not None:
-        yield f"<p>Body:</p>{_content(body)}"
-    for status, response in operation["responses"].items():
-        yield f"<p><b>{escape(status)}</b> {escape(response.get('description', ''))}</p>"
-        yield _content(response) if status.startswith("2") else ""
+def _render(template: str, **values: Any) -> str:
+    """The text of a page; everything that is put into one is escaped."""
+    # Here and not above: only browsers ask for pages.
+    from jinja2 import Environment, PackageLoader
 
-
-def _render_parameter(parameter: Mapping[str, Any]) -> str:
-    cells = (
-        f"<code>{escape(parameter['name'])}</code>",
-        f"{escape(parameter['in'])}{', required' if parameter.get('required') else ''}",
-        f"<code>{escape(json.dumps(parameter['schema']))}</code>",
-        escape(parameter.get("description", "")),
+    environment = Environment(
+        loader=PackageLoader("smart_mcp_proxy.web.rest"), autoescape=True, trim_blocks=True, lstrip_blocks=True
     )
-    return f"<tr>{''.join(f'<td>{cell}</td>' for cell in cells)}</tr>"
-
-
-def _content(holder: Mapping[str, Any]) -> str:
-    return "".join(_schema(each.get("schema", {})) for each in holder.get("content", {}).values())
-
-
-def _schema(schema: Mapping[str, Any]) -> str:
-    name = str(schema.get("$ref", "")).rpartition("/")[2]
-    return f'<p><a href="#{escape(name)}">{escape(name)}</a></p>' if name else _json(schema)
-
-
-def _json(value: Any) -> str:
-    return f"<pre>{escape(json.dumps(value, indent=2, ensure_ascii=False))}</pre>"
-
-
-def _page(title: str, body: str) -> str:
-    head = f'<meta charset="utf-8"><meta name="viewport" content="width=device-width"><title>{escape(title)}</title>'
-    return (
-        f'<!doctype html><html lang="en"><head>{head}<style>{_STYLE}</style></head>'
-        f"<body><h1>{escape(title)}</h1>{body}</body></html>"
-    )
+    environment.filters |= {
+        "compact": json.dumps,
+        "indented": partial(json.dumps, indent=2, ensure_ascii=False),
+    }
+    return environment.get_template(template).render(**values)

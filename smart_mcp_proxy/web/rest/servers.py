@@ -1,6 +1,7 @@
 """REST: the gateway, its servers, and what is done with them, sign-ins included."""
 
 from collections.abc import Awaitable, Callable
+from functools import partial
 from typing import Annotated, Any, Literal
 
 import msgspec
@@ -145,17 +146,10 @@ async def _remove(gateway: Gateway, request: Request) -> ServerChange:
     )
 
 
-async def _enable(gateway: Gateway, request: Request) -> ServerChange:
+async def _switch(gateway: Gateway, request: Request, *, is_enabled: bool) -> ServerChange:
     revision = request.query_params.get("revision")
     return await gateway.admin.management.switch(
-        _name(request), get_author(request), revision, is_enabled=True, principal=get_principal(request)
-    )
-
-
-async def _disable(gateway: Gateway, request: Request) -> ServerChange:
-    revision = request.query_params.get("revision")
-    return await gateway.admin.management.switch(
-        _name(request), get_author(request), revision, is_enabled=False, principal=get_principal(request)
+        _name(request), get_author(request), revision, is_enabled=is_enabled, principal=get_principal(request)
     )
 
 
@@ -330,8 +324,8 @@ ROUTES = (
         query={"lines": whole_number(f"How many, 1 to {LOG_LINES_MOST} ({LOG_LINES}).", 1, LOG_LINES_MOST)},
         failures=(ServerNotFoundError,),
     ),
-    _change("POST", _ONE + "/enable", _enable, "Takes 'disabled' out of a server's entry."),
-    _change("POST", _ONE + "/disable", _disable, "Stops a server until it is enabled."),
+    _change("POST", _ONE + "/enable", partial(_switch, is_enabled=True), "Takes 'disabled' out of a server's entry."),
+    _change("POST", _ONE + "/disable", partial(_switch, is_enabled=False), "Stops a server until it is enabled."),
     Endpoint("POST", _ONE + "/restart", _restart, "Connects a server anew.", ServerChange, failures=_OPERATING),
     Endpoint("POST", _ONE + "/refresh", _refresh, "Lists a server's tools again.", ServerChange, failures=_OPERATING),
     _change("POST", _ONE + "/approve", _approve, "Lifts a server's quarantine."),
