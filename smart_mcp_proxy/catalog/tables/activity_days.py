@@ -30,13 +30,7 @@ _GO_HOME: Final = """SELECT set_config('search_path', relnamespace::regnamespace
 _BATCH_ROWS: Final = 50_000
 """Are deleted in a second or so: what takes longer counts as a lost database."""
 
-ACTIVITY_DAYS: Final = (
-    "ALTER TABLE activity RENAME TO activity_whole",
-    "CREATE SEQUENCE activity_places AS BIGINT",
-    """CREATE TABLE activity (
-      id          BIGINT NOT NULL DEFAULT nextval('activity_places'),
-      uid         TEXT COLLATE "C" NOT NULL,
-      kind        TEXT NOT NULL,
+RECORD_COLUMNS: Final = """kind        TEXT NOT NULL,
       principal   TEXT NOT NULL,
       subject     TEXT NOT NULL,
       outcome     TEXT NOT NULL,
@@ -49,7 +43,16 @@ ACTIVITY_DAYS: Final = (
       digest      TEXT NOT NULL,
       delivery    TEXT NOT NULL,
       parent      TEXT NOT NULL,
-      arguments   TEXT,
+      arguments   TEXT"""
+"""What the log holds of each record, before it lay in days and since."""
+
+ACTIVITY_DAYS: Final = (
+    "ALTER TABLE activity RENAME TO activity_whole",
+    "CREATE SEQUENCE activity_places AS BIGINT",
+    f"""CREATE TABLE activity (
+      id          BIGINT NOT NULL DEFAULT nextval('activity_places'),
+      uid         TEXT COLLATE "C" NOT NULL,
+      {RECORD_COLUMNS},
       UNIQUE (uid)
     ) PARTITION BY RANGE (uid)""",
     "ALTER SEQUENCE activity_places OWNED BY activity.id",
