@@ -48,7 +48,8 @@ class Configuration:
         self.lacks_sandbox = settings.isolation == "auto" and find_way() is None
         self._isolation: IsolationDefault = "none" if self.lacks_sandbox else settings.isolation
         self._known: Mapping[str, str] = {}
-        self._configured: frozenset[str]
+        self.server_names: frozenset[str]
+        """Names of all configured servers, those that are not worked with included."""
         self._chosen: Mapping[str, ServerConfig]
         self._servers: Mapping[str, ServerConfig]
         self._profiles: Mapping[str, Profile]
@@ -59,7 +60,7 @@ class Configuration:
 
     def replace(self, servers: Mapping[str, ServerConfig], profiles: Mapping[str, Profile]) -> None:
         """Put another configuration in force."""
-        self._configured = frozenset(servers)
+        self.server_names = frozenset(servers)
         chosen = {name: config for name, config in servers.items() if self.passthrough in (None, name)}
         separated = with_own_processes(chosen) if self._separates else chosen
         self._chosen = with_inherited(separated, self._inherited)
@@ -74,11 +75,6 @@ class Configuration:
         """
         self._known = known
         self._servers = isolate(self._chosen, self._isolation, known)
-
-    @property
-    def server_names(self) -> frozenset[str]:
-        """Names of all configured servers, those that are not worked with included."""
-        return self._configured
 
     def servers(self) -> Mapping[str, ServerConfig]:
         """Servers that are worked with, by name; the same object until the configuration changes."""

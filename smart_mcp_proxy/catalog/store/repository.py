@@ -52,7 +52,9 @@ class Archive:
         """When the store began to fail, in UTC; None while it does not."""
         self._instance: Instance | None = None
         self._unsaved_syncs: dict[str, float] = {}
-        self._gateways: tuple[Instance, ...] = ()
+        self.gateways: tuple[Instance, ...] = ()
+        """The living gateways that serve, as of the last heartbeat, oldest first; this one too, if it serves. While the
+        store fails they are those of the last heartbeat that it took."""
         self._chains = ChainWriter(seals)
         self._is_tight = False
 
@@ -289,18 +291,10 @@ class Archive:
         return await self.read(partial(instances.live_instances, now_s=self.now_s()))
 
     @property
-    def gateways(self) -> tuple[Instance, ...]:
-        """The living gateways that serve, as of the last heartbeat, oldest first; this one too, if it serves.
-
-        While the store fails they are those of the last heartbeat that it took.
-        """
-        return self._gateways
-
-    @property
     def other_gateways(self) -> tuple[Instance, ...]:
         """The same without this process."""
         own = None if self._instance is None else self._instance.id
-        return tuple(one for one in self._gateways if one.id != own)
+        return tuple(one for one in self.gateways if one.id != own)
 
     async def register_instance(self, pid: int, servers: Collection[str], *, serves: bool = True) -> Instance:
         """Tells other processes that this one lives and uses `servers`; again, when these change.
@@ -395,7 +389,7 @@ class Archive:
         self._note(living)
 
     def _note(self, living: tuple[Instance, ...]) -> None:
-        self._gateways = tuple(one for one in living if one.serves)
+        self.gateways = tuple(one for one in living if one.serves)
 
     def _farewell(self, connection: Connection) -> None:
         """Leave nothing undone that waits for the next heartbeat, and remove this process."""

@@ -278,7 +278,7 @@ class Contents:
     def _iterate_items(self, snapshot: Snapshot, kind: ContentKind, known: Mapping[int, Item]) -> Iterator[Item]:
         for server in sorted(self.servers):
             for record in snapshot.by_server.get(shelf(server, kind), ()):
-                if self._visible.sees_record(server, record):
+                if self._visible.rules.offers_record(server, record):
                     item = known.get(record.id)
                     yield item if item is not None and item.record is record else self._item(kind, server, record)
 

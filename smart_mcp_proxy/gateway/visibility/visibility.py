@@ -130,10 +130,6 @@ class CatalogView:
         """Whether any server seen here knows each client."""
         return bool(self.per_client)
 
-    def sees_record(self, server: str, record: ToolRecord) -> bool:
-        """Return whether a server's listed prompt, resource or template may be seen and used here."""
-        return self.rules.offers_record(server, record)
-
     def sees_content(self, server: str, name: str) -> bool:
         """Return whether a server's prompt, resource or template may be seen and used here."""
         return self.rules.offers_content(server, name)
