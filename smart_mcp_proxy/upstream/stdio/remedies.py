@@ -296,4 +296,4 @@ def extend_hint(hint: str, config: ServerConfig, environ: Mapping[str, str], wri
     remedy = find_remedy(config, written.reason(), written.last_connection())
     seen = remedy or hint + network_hint(environ, config, failure)
     known = describe_missing(config.command, config.args, {*config.env, *config.inherit})
-    return " ".join(filter(None, (known, seen + hint_refusal(config, written.last(_LAST_LINES)))))
+    return " ".join(filter(None, (known, seen + hint_refusal(config, written.last(_LAST_LINES), failure))))
