@@ -27,6 +27,9 @@ _OWN_PROCESS: Final = re.compile(
 )
 """DuckDB, .NET, and programs of Node that watch their memory, end without these, and do not name the place: in a Rust
 program DuckDB aborts without a word."""
+_ENGINE: Final = re.compile(
+    r"docker\.errors\.DockerException|Docker daemon|docker\.sock|no podman implementation available", re.IGNORECASE
+)
 _HOST: Final = re.compile(r"mcpproxy refused a connection to ([\w.*:\[\]-]+), which allow.network does not list")
 """Written by the gateway among a server's lines."""
 
@@ -68,6 +71,9 @@ def hint_refusal(config: ServerConfig, lines: Sequence[str], failure: str = "") 
         return met
     if config.isolation.mode != "sandbox":
         return ""
+    if any(map(_ENGINE.search, lines)):
+        rights = f"mcpproxy server patch {shell_word(config.name)} isolation=none"
+        return f" It drives containers, by which it could do anything here, so no sandbox lets it do so: {rights}"
     command = f"mcpproxy server allow {shell_word(config.name)}"
     if any(map(_OWN_PROCESS.search, (*lines, failure))):
         return f" It runs in a sandbox that keeps figures of its own process from it: {command} --read /proc"

@@ -29,18 +29,19 @@ _LACKED: Final = re.compile(
     r"undefined)\b",
     re.I,
 )
-_VARIABLE: Final = re.compile(r"(?<![\w/.$-])\$?\{?([A-Z][A-Z0-9]*(?:_[A-Z0-9]+)+)\b(?![/\\(]|\.\w)")
+_VARIABLE: Final = re.compile(r"(?<![\w/.$<-])\$?\{?([A-Z][A-Z0-9]*(?:_[A-Z0-9]+)+)\b(?![/\\(]|\.\w)")
 _NO_VARIABLE: Final = re.compile(r"(?:ERR|SELF_SIGNED|UNABLE_TO|DEPTH_ZERO|HTTP)_|.*_NOT_FOUND$")
 """Codes of errors, which are written alike."""
 _CHOICE: Final = re.compile(r"\b(?:either|one of|or)\b", re.I)
 _OPTION: Final = re.compile(
-    r"(?:required option|arguments are required:|missing (?:required )?(?:option|argument|flag)s?:?|"
-    r"required flag\(s\)|requires? the) ['\"`]?(--?[a-z][\w-]*)",
+    r"(?:required option|arguments (?:are required|were not provided):|"
+    r"missing (?:required )?(?:option|argument|flag)s?:?|required flag\(s\)|requires? the) ['\"`]?(--?[a-z][\w-]*)",
     re.I,
 )
 _PYTHON: Final = (
     re.compile(r"does not satisfy Python\s*>=?\s*(3\.\d+)"),
     re.compile(r"requires a different Python: [\d.]+ not in '>=\s*(3\.\d+)"),
+    re.compile(r"Requires-Python [>~]=\s*(3\.\d+)"),
     re.compile(r"newer than PyO3's maximum supported version \((3\.\d+)\)"),
 )
 _PYTHON_SINCE: Final = {
@@ -62,7 +63,7 @@ _NODE_SINCE: Final = {
     "20": re.compile(r"\b(?:File|CustomEvent|crypto) is not defined"),
     "22": re.compile(
         r"provide an export named '(?:enableCompileCache|glob|styleText|registerHooks)'|Promise\.withResolvers is not|"
-        r"built-in module: node:sqlite|\bWebSocket is not defined|\bERR_REQUIRE_ESM\b"
+        r"built-in module: node:sqlite|markAsUncloneable is not|\bWebSocket is not defined|\bERR_REQUIRE_ESM\b"
     ),
     "24": re.compile(r"\bURLPattern is not defined|RegExp\.escape is not a function"),
 }
@@ -106,6 +107,9 @@ _PLATFORMS: Final = (
 )
 _MISSING_PACKAGE: Final = re.compile(
     r"npm error 404 .*could not be found|E404|was not found in the package registry|could not determine executable"
+)
+_SCRIPT_FAILED: Final = re.compile(
+    r"npm (?:ERR!|error) path \S*[/\\]node_modules[/\\].*\n(?:npm .*\n)?npm (?:ERR!|error) command (?:sh|cmd)"
 )
 _PACKAGE: Final = r"(?:@[a-z0-9][\w.-]*/)?[a-z0-9][\w.-]*"
 _DEPRECATED: Final = re.compile(rf"npm warn deprecated ({_PACKAGE})@\S+: (.*)")
@@ -243,6 +247,15 @@ def _install_library(ended: Ended) -> str:
     return ""
 
 
+def _skip_scripts(ended: Ended) -> str:
+    if ended.program != "npx" or "npm_config_ignore_scripts" in ended.config.env:
+        return ""
+    if not _SCRIPT_FAILED.search("\n".join(ended.written)):
+        return ""
+    why = "A script that runs when it is installed fails. Many programs do without: leave such scripts out"
+    return ended.patch(why, "env.npm_config_ignore_scripts=true")
+
+
 def _leave_out(ended: Ended) -> str:
     text = "\n".join((ended.said, *ended.written))
     only = next((only for pattern, only in _PLATFORMS if pattern.search(text)), "")
@@ -279,6 +292,7 @@ _CAUSES: Final[tuple[Callable[[Ended], str], ...]] = (
     _pass_variables,
     _add_option,
     _leave_out,
+    _skip_scripts,
     _correct_package,
 )
 

@@ -53,6 +53,22 @@ def test_an_abort_without_a_word_is_taken_for_one_over_these_figures() -> None:
     assert hint_refusal(server(Isolation("sandbox")), ["no such table"], spoken) == ""
 
 
+@pytest.mark.parametrize(
+    "line",
+    [
+        "no podman implementation available: api (not available), cli (not available)",
+        "docker.errors.DockerException: Error while fetching server API version: ('Connection aborted.', "
+        "PermissionError(13, 'Permission denied'))",
+        "Cannot connect to the Docker daemon at unix:///var/run/docker.sock. Is the docker daemon running?",
+    ],
+)
+def test_an_engine_of_containers_is_for_servers_outside_the_sandbox(line: str) -> None:
+    """Which only a person says."""
+    hint = hint_refusal(server(Isolation("sandbox")), [line])
+    assert hint.endswith("mcpproxy server patch 'my notes' isolation=none")
+    assert hint_refusal(server(Isolation("none")), [line]) == ""
+
+
 def test_who_is_not_confined_gets_no_such_hint() -> None:
     """The refusal was the system's own."""
     assert hint_refusal(server(Isolation("none")), ["EACCES: permission denied, open '/x'"]) == ""
