@@ -111,6 +111,8 @@ _MISSING_PACKAGE: Final = re.compile(
 _SCRIPT_FAILED: Final = re.compile(
     r"npm (?:ERR!|error) path \S*[/\\]node_modules[/\\].*\n(?:npm .*\n)?npm (?:ERR!|error) command (?:sh|cmd)"
 )
+_FAILED: Final = re.compile(r" ended with exit code [1-9]\d*\.$")
+"""Where nothing was written that says why."""
 _PACKAGE: Final = r"(?:@[a-z0-9][\w.-]*/)?[a-z0-9][\w.-]*"
 _DEPRECATED: Final = re.compile(rf"npm warn deprecated ({_PACKAGE})@\S+: (.*)")
 _ADDRESS: Final = re.compile(r"(https://[a-z0-9-]+(?:\.[a-z0-9-]+)+(?:/[\w-]+)*/(?:mcp|sse))(?![\w/.-]*[\w/-])")
@@ -256,6 +258,16 @@ def _skip_scripts(ended: Ended) -> str:
     return ended.patch(why, "env.npm_config_ignore_scripts=true")
 
 
+def _show_scripts(ended: Ended, failure: str) -> str:
+    if ended.program != "npx" or ended.said or not _FAILED.search(failure):
+        return ""
+    why = (
+        "npx is silent where a script that runs at an installation fails. Have it show what such scripts write "
+        "(npm_config_ignore_scripts=true leaves them out)"
+    )
+    return ended.patch(why, "env.npm_config_foreground_scripts=true")
+
+
 def _leave_out(ended: Ended) -> str:
     text = "\n".join((ended.said, *ended.written))
     only = next((only for pattern, only in _PLATFORMS if pattern.search(text)), "")
@@ -307,7 +319,8 @@ def extend_hint(hint: str, config: ServerConfig, environ: Mapping[str, str], wri
         written: By the server.
         failure: As users see it.
     """
-    remedy = find_remedy(config, written.reason(), written.last_connection())
+    said, lines = written.reason(), written.last_connection()
+    remedy = find_remedy(config, said, lines) or _show_scripts(Ended(config, said, lines), failure)
     seen = remedy or hint + network_hint(environ, config, failure)
     known = describe_missing(config.command, config.args, {*config.env, *config.inherit})
     return " ".join(filter(None, (known, seen + hint_refusal(config, written.last(_LAST_LINES), failure))))

@@ -3,14 +3,15 @@
 import json
 import shlex
 import shutil
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
 from smart_mcp_proxy.servers import ServerConfig
 from smart_mcp_proxy.telemetry import secrets_hidden
-from smart_mcp_proxy.upstream.protocol.server_log import find_reason
-from smart_mcp_proxy.upstream.stdio.remedies import find_remedy
+from smart_mcp_proxy.upstream.protocol.server_log import ServerLog, find_reason
+from smart_mcp_proxy.upstream.stdio.remedies import extend_hint, find_remedy
 
 
 def describe(written: str, *args: str, command: str = "npx", **changes: Any) -> str:
@@ -215,6 +216,19 @@ npm error A complete log of this run can be found in: /home/u/.npm/_logs/2026-11
     assert read_patch(describe(refused, "-y", "acme-mcp")) == {"env.npm_config_ignore_scripts": True}
     assert describe(refused, "-y", "acme-mcp", env={"npm_config_ignore_scripts": "true"}) == ""
     assert describe(refused.replace("/node_modules/", "/"), "-y", "acme-mcp") == ""
+
+
+def test_npx_that_ends_in_silence_is_made_to_speak() -> None:
+    """As it does where such a script fails, whichever it is; a program that says why has said it."""
+    failure = "Server 'my server' ended with exit code 1."
+    config = ServerConfig("my server", "stdio", command="npx", args=("-y", "acme-mcp"))
+    written = ServerLog()
+    written.add("npm notice New minor version of npm available! 11.19.1 -> 11.21.2", is_said=True)
+    assert read_patch(extend_hint("", config, {}, written, failure)) == {"env.npm_config_foreground_scripts": True}
+    assert extend_hint("", config, {}, written, "Server 'my server' has not answered within 30 s.") == ""
+    assert extend_hint("", replace(config, command="acme-mcp"), {}, written, failure) == ""
+    written.add("Error: no licence", is_said=True)
+    assert extend_hint("", config, {}, written, f"{failure} It wrote: Error: no licence") == ""
 
 
 def test_a_name_that_is_not_published_is_to_be_corrected() -> None:
