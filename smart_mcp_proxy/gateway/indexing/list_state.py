@@ -174,7 +174,7 @@ class ListState:
     def require_approved(self, record: ToolRecord) -> None:
         """Require the item as approved in the list of this process, or no list yet.
 
-        What a server listed to a person at another process alone is not missing here: their list says that it is theirs.
+        What a server listed to a person at another process alone is not missing here: it stands in their list.
 
         Raises:
             QuarantinedError: The server's own list holds another definition, or none.

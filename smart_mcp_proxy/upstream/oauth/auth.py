@@ -204,7 +204,7 @@ class SignIns:
 
     def build_link(self, config: ServerConfig) -> str:
         """Build the address at which this person begins to sign in; empty where there is none for them."""
-        if config.person in ("", LOCAL.id) or not self._people_url:
+        if config.person in ("", LOCAL.id) or not self._people_url or (config.oauth or {}).get("exchange"):
             return ""
         return f"{self._people_url.rstrip('/')}{CONNECT_PATH}{quote(config.name, safe='')}"
 
