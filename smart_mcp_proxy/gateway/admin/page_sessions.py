@@ -159,6 +159,7 @@ class PageSessions:
         author, role, who = admitted
         text = (author if proved_by is None else f"{author} {_proof(token, proved_by)}").encode()
         if who is not None:
+            assert role is not None, "nobody without a role is let in"
             text = msgspec.json.encode(_Person(who.id, role, who.name))
         value = SealedValue(kind, _name(kind, token), text, uuid.uuid4().hex, self._wall() + life_s)
         await self._catalog.write(partial(sealed.store, value=value), is_ordered=False)
