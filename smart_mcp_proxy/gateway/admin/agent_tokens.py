@@ -208,6 +208,7 @@ class AgentTokens:
         self._catalog = catalog
         self._wall = wall or catalog.now_s
         self._holders: Mapping[bytes, _Holder] = {}
+        self._makers: Mapping[str, str] = {}
         self._used: dict[int, float] = {}
         self._told: frozenset[int] = frozenset()
         self.is_current = False
@@ -235,6 +236,10 @@ class AgentTokens:
         now_s = self._wall()
         good = (each for each in self._holders.values() if each.expires_s is None or now_s < each.expires_s)
         return next((each.principal for each in good if each.principal.id == principal), None)
+
+    def find_person(self, principal: str) -> str:
+        """Return the id of the person who made the token that a principal holds, else the principal's own."""
+        return self._makers.get(principal, principal)
 
     async def create(self, name: str, scope: Scope, made_by: str = "") -> NewToken:
         """Makes a token, good from now on.
@@ -304,10 +309,12 @@ class AgentTokens:
 
     async def refresh(self) -> None:
         """Reads the tokens that are good now; they and no others are known from now on."""
-        good = partial(agent_tokens.find, seals=self._catalog.seals, good_at_s=self._wall())
-        stored, of_gateways = await self._catalog.read(lambda at: (good(at), self.of_gateways.look(at)))
+        find = partial(agent_tokens.find, seals=self._catalog.seals, good_at_s=self._wall())
+        stored, of_gateways = await self._catalog.read(lambda at: (find(at), self.of_gateways.look(at)))
         self.of_gateways.note(of_gateways)
-        self._holders = {bytes.fromhex(one.hash): _holder(one) for one in stored if not one.is_altered}
+        good = [one for one in stored if not one.is_altered]
+        self._holders = {bytes.fromhex(one.hash): _holder(one) for one in good}
+        self._makers = {one.principal_id: one.made_by for one in good if one.made_by}
         self.is_current = True
         self._tell_altered([one for one in stored if one.is_altered])
 
