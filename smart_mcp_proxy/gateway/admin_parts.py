@@ -180,6 +180,8 @@ def open_admin(base: Base, upstreams: Upstreams, lists: Lists, stack: AsyncExitS
     stack.push_async_callback(server_sign_ins.close)
     agent_tokens, page_sessions = AgentTokens(catalog), PageSessions(catalog)
     page_sessions.find_holder = agent_tokens.find_holder
+    if (quotas := lists.admission.quotas) is not None:
+        quotas.find_person = agent_tokens.find_person
     return Admin(
         approvals=approvals,
         embedding=embedding,
