@@ -35,7 +35,7 @@ def roles_table() -> str:
     for row in OPERATIONS:
         named = (row.page, row.rest, row.commands, row.mcp)
         cells = (", ".join(f"`{each.replace(':path}', '}')}`" for each in column) for column in named)
-        rows.append(f"| {row.what} | {row.least or 'none'} | {' | '.join(cells)} |")
+        rows.append(f"| {row.what} | {row.least or ('any token' if row.is_own else 'none')} | {' | '.join(cells)} |")
     return "\n".join(rows)
 
 

@@ -33,8 +33,10 @@ config = json.loads(file.read_text(encoding="utf-8"))
 config["mcpServers"][name] = entry = {"command": command, "args": arguments}
 if command.endswith("/uvx"):  # a server's process gets only the environment that its entry names
     entry["env"] = {key: os.environ[key] for key in ("UV_CACHE_DIR", "UV_PYTHON", "UV_PYTHON_DOWNLOADS")}
-if name.startswith("demo-"):  # ours, and Python would have to list this folder, which holds the data directory
-    entry["isolation"] = "none"
+if name.startswith("demo-"):  # a sandbox closes this folder, which holds the data directory: a link leads past it
+    library = file.parent / "lib"
+    entry["env"] = {"PYTHONPATH": str(library)}
+    entry["allow"] = {"read": [str(library), str((library / "smart_mcp_proxy").resolve())], "network": False}
 file.write_text(json.dumps(config, indent=2) + "\n", encoding="utf-8")
 PY
     count=$((count + 1))
@@ -103,6 +105,8 @@ fi
 
 if ((count < enough_servers)); then
     say "Only $count of them can be used, so the bundled demo servers join in."
+    mkdir -p "$work/lib"
+    ln -sfn "$PWD/smart_mcp_proxy" "$work/lib/smart_mcp_proxy"
     while read -r name; do
         add "demo-$name" "$python" -m smart_mcp_proxy.demo.server "$name"
     done < <("$python" -c 'from smart_mcp_proxy.demo import DEMO_NAMES; print(*DEMO_NAMES, sep="\n")')

@@ -26,7 +26,7 @@ UNDO_SINCE_SEALS = (
     "ALTER TABLE activity DROP COLUMN chain; ALTER TABLE activity DROP COLUMN link; "
     "ALTER TABLE activity DROP COLUMN seal; DROP TABLE activity_chains; "
     "ALTER TABLE agent_tokens DROP COLUMN role; ALTER TABLE agent_tokens DROP COLUMN made_by; "
-    "DROP TABLE approval_votes;"
+    "DROP TABLE approval_votes; ALTER TABLE agent_tokens DROP COLUMN seal;"
 )
 """The versions after the one that brought seals."""
 

@@ -25,6 +25,8 @@ def write_known(table: Iterable[PublishedServer], results: Path, known: Path) ->
             row["needs"] = sorted(server.variables)
         if seen["size_mb"] >= LARGE_MB:
             row["installed_mb"] = round(seen["size_mb"])
+        if "--read /proc" in seen.get("through", {}).get("hint", ""):
+            row["has_own_world"] = True
         rows.pop(server.package, None)
         if row:
             rows[server.package] = row

@@ -6,19 +6,28 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from smart_mcp_proxy.servers import ServerConfig
+from smart_mcp_proxy.upstream.protocol.server_log import find_reason
+from smart_mcp_proxy.upstream.stdio.remedies import find_remedy
 from trials.servers import PublishedServer
 
 LANGUAGES = {"npm": "JavaScript", "pypi": "Python"}
+RUNNERS = {"npm": ("npx", "-y"), "pypi": ("uvx",)}
 OUTCOMES = {
     "same": "the same alone and through the gateway",
+    "allowed": "up through the gateway once its sandbox allows what the hint names",
     "different": "definitions that differ",
     "through": "up alone and not through the gateway",
     "fails": "not up either way with nothing but dummies",
     "missing": "not installed",
 }
+UP = {"same", "different", "allowed"}
 _PLACES = re.compile(r"\S*/atlas-\w+/[^/\s]+/(?:installed/)?")
 _ENVIRONMENT = re.compile(r"/tmp/[^\s'\"]+/|/root/[^\s'\"]+/")
 _CAUSE_CHARS = 160
+_REMEDY_CHARS = 400
+_LOGS = re.compile(r"\s*(?:It is asked again every \d+ s\. )?See what it printed: mcpproxy server logs [\w.-]+")
+"""In a hint that says no more."""
 _INTRODUCTION = """\
 # Servers that were tried
 
@@ -34,6 +43,7 @@ What a server does that others do not stands beside it, in these words:
 | outlives its input | it does not end with its input: it gets SIGTERM, then SIGKILL |
 | leaves processes | what it started goes on after it: the gateway ends the whole group |
 | lists otherwise | its definitions are other ones at each start: only what changed waits for approval |
+| kept from | its sandbox keeps it from that: its state names the command that allows it, which was carried out |
 | asks | it asks its client for something (roots, for example): the gateway answers for clients that cannot |
 | review | that many of its definitions would be shown to a person first (`mcpproxy scan`) |
 """
@@ -50,18 +60,21 @@ def summarize(server: PublishedServer, seen: Mapping[str, Any]) -> dict[str, Any
         "tools": len(alone.get("tools", ())),
         "needs": sorted(server.variables) if alone.get("bare") else [],
         "size_mb": seen.get("size_mb"),
+        "install_s": seen.get("install_s"),
         "listed_s": alone.get("listed_s"),
         "protocol": alone.get("protocol"),
         "dialects": sorted({_name_dialect(tool) for tool in alone.get("tools", ())} - {""}),
         "differences": [_shorten(each) for each in through.get("differences", ())][:5],
         "same_result": through.get("same_result"),
         "rank": through.get("rank"),
+        "followed": _shorten(through.get("followed", ""), _REMEDY_CHARS),
         "review": len(seen.get("findings", ())),
         "other_lines": len(alone.get("other_lines", ())),
         "ending": [alone[key][part] for key in ("ending",) for part in ("by", "seconds") if alone.get(key)],
         "left": [alone.get("left", []), through.get("left", [])],
         "asked": alone.get("asked", {}),
-        "cause": _shorten(through.get("error") or seen.get("not_installed") or alone.get("failure") or ""),
+        "cause": _shorten(_tell_cause(seen)),
+        "remedy": _shorten(_tell_remedy(server, seen), _REMEDY_CHARS),
     }
     return {key: value for key, value in row.items() if value not in (None, [], {}, "", [[], []])}
 
@@ -72,7 +85,31 @@ def _judge(seen: Mapping[str, Any]) -> str:
     is_up = seen.get("through", {}).get("state") == "ready"
     if "failure" in seen["alone"]:
         return "fails"
+    if is_up and seen["through"].get("followed"):
+        return "allowed"
     return "through" if not is_up else "different" if seen["through"].get("differences") else "same"
+
+
+def _tell_cause(seen: Mapping[str, Any]) -> str:
+    """Why a server is not up: in the gateway's words, else in its own or its installer's."""
+    alone, through = seen.get("alone", {}), seen.get("through", {})
+    written = seen.get("not_installed") or alone.get("stderr", "")
+    if through.get("state") == "ready" and "failure" not in alone:
+        return ""
+    error: str = through.get("error") or find_reason(written.splitlines()) or alone.get("failure", "")
+    return error
+
+
+def _tell_remedy(server: PublishedServer, seen: Mapping[str, Any]) -> str:
+    """The gateway's hint for an entry that starts this server from its registry, on what it wrote here."""
+    if _judge(seen) in UP:
+        return ""
+    lines = (seen.get("not_installed") or seen["alone"].get("stderr", "")).splitlines()
+    command, *first = RUNNERS[server.ecosystem]
+    args = (*first, server.package, *server.arguments)
+    entry = ServerConfig(server.name, "stdio", command=command, args=args, env=dict(server.variables))
+    said = _LOGS.sub("", seen.get("through", {}).get("hint", ""))
+    return find_remedy(entry, find_reason(lines), lines) or said
 
 
 def _name_dialect(tool: Mapping[str, Any]) -> str:
@@ -82,15 +119,15 @@ def _name_dialect(tool: Mapping[str, Any]) -> str:
     return found[0] if found else ""
 
 
-def _shorten(text: str) -> str:
+def _shorten(text: str, limit_chars: int = _CAUSE_CHARS) -> str:
     said = " ".join(_ENVIRONMENT.sub("", _PLACES.sub("", text)).split())
-    return said if len(said) <= _CAUSE_CHARS else f"{said[: _CAUSE_CHARS - 4]} ..."
+    return said if len(said) <= limit_chars else f"{said[: limit_chars - 4]} ..."
 
 
 def draw_page(report: Mapping[str, Mapping[str, Any]]) -> str:
     """The page of a report."""
-    up = [row for row in report.values() if row["outcome"] in {"same", "different"}]
-    rest = [row for row in report.values() if row["outcome"] not in {"same", "different"}]
+    up = [row for row in report.values() if row["outcome"] in UP]
+    rest = [row for row in report.values() if row["outcome"] not in UP]
     counts = "; ".join(
         f"{count} {words}"
         for outcome, words in OUTCOMES.items()
@@ -104,6 +141,8 @@ def draw_page(report: Mapping[str, Mapping[str, Any]]) -> str:
         _INTRODUCTION,
         total,
         "",
+        _sum_up(up),
+        "",
         "## Up",
         "",
         *_draw_up(up),
@@ -113,6 +152,18 @@ def draw_page(report: Mapping[str, Mapping[str, Any]]) -> str:
         *_draw_rest(rest),
     ]
     return "\n".join(parts) + "\n"
+
+
+def _sum_up(rows: Sequence[Mapping[str, Any]]) -> str:
+    """Words on results, searches and disk."""
+    same = [row["same_result"] for row in rows if "same_result" in row]
+    ranks = [row["rank"] for row in rows if "rank" in row]
+    size_gb = sum(row.get("size_mb", 0) for row in rows) / 1000
+    return (
+        f"{sum(same)} of {len(same)} calls gave the same result. A question in plain words found its tool first "
+        f"in {ranks.count(1)} of {len(ranks)} searches among the tools of eight servers, and among the first five in "
+        f"{sum(0 < rank <= 5 for rank in ranks)}. Installed, those that came up take {size_gb:.1f} GB."
+    )
 
 
 def _draw_up(rows: Iterable[Mapping[str, Any]]) -> Sequence[str]:
@@ -130,14 +181,20 @@ def _draw_up(rows: Iterable[Mapping[str, Any]]) -> Sequence[str]:
 
 
 def _draw_rest(rows: Iterable[Mapping[str, Any]]) -> Sequence[str]:
-    return ["| server | what the gateway says of it |", "|---|---|"] + [
-        f"| `{row['package']}` {row['version']} | {row.get('cause', 'It does not answer.').replace('|', '/')} |"
+    return ["| server | why | what the gateway says helps |", "|---|---|---|"] + [
+        f"| `{row['package']}` {row['version']} | {row.get('cause', 'It does not answer.').replace('|', '/')} "
+        f"| {row.get('remedy', '').replace('|', '/')} |"
         for row in sorted(rows, key=lambda row: row["package"])
     ]
 
 
 def _code(words: Iterable[str]) -> str:
     return " ".join(f"`{word}`" for word in words)
+
+
+def _name_need(followed: str) -> str:
+    """The end of the command that opened the sandbox."""
+    return " ".join(followed.split()[3:])
 
 
 def _describe(row: Mapping[str, Any]) -> str:
@@ -148,6 +205,7 @@ def _describe(row: Mapping[str, Any]) -> str:
         "outlives its input": by.startswith("SIG"),
         f"leaves processes ({', '.join(row.get('left', [[]])[0])})": row.get("left", [[]])[0],
         "lists otherwise": row.get("differences"),
+        f"kept from ({_name_need(row.get('followed', ''))})": row.get("followed"),
         f"asks ({', '.join(row.get('asked', ()))})": row.get("asked"),
         f"review: {row.get('review')}": row.get("review"),
     }
@@ -155,12 +213,18 @@ def _describe(row: Mapping[str, Any]) -> str:
 
 
 def write_report(table: Sequence[PublishedServer], results: Path, report: Path, page: Path) -> None:
-    """Write the rows of all servers that were tried, and the page."""
+    """Write the rows of all servers that were tried, and the page.
+
+    A row that an earlier run has reported of the same version stays.
+    """
+    before = json.loads(report.read_text("utf-8")) if report.exists() else {}
     rows = {}
     for server in table:
         path = results / f"{server.name}.json"
         if path.exists():
             rows[server.name] = summarize(server, json.loads(path.read_text("utf-8")))
+        elif before.get(server.name, {}).get("version") == server.version:
+            rows[server.name] = before[server.name]
     lines = (f" {json.dumps(name)}: {json.dumps(rows[name], ensure_ascii=False)}" for name in sorted(rows))
     report.write_text("{\n" + ",\n".join(lines) + "\n}\n", "utf-8")
     page.write_text(draw_page(json.loads(report.read_text("utf-8"))), "utf-8")

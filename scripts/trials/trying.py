@@ -2,9 +2,12 @@
 
 import asyncio
 import json
+import os
 import re
+import shlex
 import sys
 import time
+from asyncio.subprocess import DEVNULL
 from collections.abc import Iterable, Mapping, Sequence, Set
 from dataclasses import replace
 from pathlib import Path
@@ -18,8 +21,8 @@ LIST_S = 90.0
 CALL_S = 20.0
 SETTLED = ("ready", "error", "needs_env", "needs_auth", "disabled", "quarantined")
 """States in which the gateway knows how a server stands."""
-TRIES_S = 25.0
-"""Seconds after which an error counts though the server is tried again."""
+TRIES_S = 75.0
+"""Seconds that one which does not start alone gets until the gateway says why: longer than its patience at a start."""
 FIELDS = {
     "description": "description",
     "title": "title",
@@ -30,6 +33,8 @@ FIELDS = {
 """Fields of a definition, and their names in the gateway's answer; others stand in it under `definition`."""
 _CUT = '\\u2026"'
 """How an outline ends a long text."""
+_OF_SANDBOX = re.compile(r"mcpproxy (server (?:allow \S+ --(?:read|write) .*|patch \S+ isolation=none))$")
+"""Advice that opens a sandbox."""
 _MOMENT = re.compile(r"20\d\d-\d\d-\d\d[T ]\d\d:\d\d:[\d.]+")
 GATEWAY = Path(sys.executable).parent / "mcpproxy"
 
@@ -105,13 +110,29 @@ async def try_together(
             session, {name for name in entries if not alone[name].get("failure")}, list(entries)
         )
         for server in batch:
-            seen = alone[server.name]
-            if found[server.name]["state"] == "ready":
-                found[server.name] |= await _look(session, server, seen)
+            seen, row = alone[server.name], found[server.name]
+            if (
+                row["state"] != "ready"
+                and "failure" not in seen
+                and (advised := _OF_SANDBOX.search(row.get("hint", "")))
+            ):
+                found[server.name] = row = await _follow(session, server.name, advised[1], environ) | {"before": row}
+            if row["state"] == "ready":
+                row |= await _look(session, server, seen)
     for name, row in found.items():
         row["ending_s"] = session.ending["seconds"]
         row["left"] = await count_left(mark_processes(name))
     return found
+
+
+async def _follow(session: RawSession, name: str, advised: str, environ: Mapping[str, str]) -> dict[str, Any]:
+    """How a server stands once the command that the gateway advises was carried out."""
+    argv = [str(GATEWAY), *shlex.split(advised)]
+    carried = await asyncio.create_subprocess_exec(*argv, env=os.environ | environ, stdout=DEVNULL, stderr=DEVNULL)
+    await carried.wait()
+    await asyncio.sleep(2)  # until the gateway has read its file
+    found = await _wait_for_all(session, {name}, [name])
+    return found[name] | {"followed": advised}
 
 
 async def _wait_for_all(session: RawSession, working: Set[str], names: Sequence[str]) -> dict[str, dict[str, Any]]:
@@ -122,6 +143,8 @@ async def _wait_for_all(session: RawSession, working: Set[str], names: Sequence[
         answer = await _ask(session, "upstream_servers", {"operation": "list"})
         spent = round(time.monotonic() - started, 1)
         for row in answer["servers"]:
+            if row["name"] not in found:
+                continue
             before = found.get(row["name"], {})
             is_retried = before.get("state") == "error" and row["state"] in {"connecting", "disconnected"}
             if row["state"] != before.get("state") and not is_retried:

@@ -15,6 +15,7 @@ from smart_mcp_proxy.gateway.admin.approvals import Approvals
 from smart_mcp_proxy.gateway.admin.doors import OperatorDoors
 from smart_mcp_proxy.gateway.admin.joined import Joined, note_name
 from smart_mcp_proxy.gateway.admin.management import Management
+from smart_mcp_proxy.gateway.admin.own_sign_ins import OwnSignIns
 from smart_mcp_proxy.gateway.admin.page_sessions import PageSessions
 from smart_mcp_proxy.gateway.admin.people import count_needed
 from smart_mcp_proxy.gateway.admin.server_sign_ins import ServerSignIns, sign_in_progress
@@ -133,6 +134,7 @@ class Admin:
         agent_tokens: Scoped tokens of agents.
         page_sessions: Browsers that are let in to the page.
         server_sign_ins: Sign-ins at servers that a person begins there.
+        own_sign_ins: Shows each person theirs.
         unmatched: What the configuration names and no server lists.
         visitors: Clients without a session.
         joined: Clients that have joined through doors.
@@ -146,6 +148,7 @@ class Admin:
     agent_tokens: AgentTokens
     page_sessions: PageSessions
     server_sign_ins: ServerSignIns
+    own_sign_ins: OwnSignIns
     unmatched: Unmatched
     visitors: Visitors
     joined: Joined
@@ -177,6 +180,8 @@ def open_admin(base: Base, upstreams: Upstreams, lists: Lists, stack: AsyncExitS
     stack.push_async_callback(server_sign_ins.close)
     agent_tokens, page_sessions = AgentTokens(catalog), PageSessions(catalog)
     page_sessions.find_holder = agent_tokens.find_holder
+    if (quotas := lists.admission.quotas) is not None:
+        quotas.find_person = agent_tokens.find_person
     return Admin(
         approvals=approvals,
         embedding=embedding,
@@ -185,6 +190,7 @@ def open_admin(base: Base, upstreams: Upstreams, lists: Lists, stack: AsyncExitS
         agent_tokens=agent_tokens,
         page_sessions=page_sessions,
         server_sign_ins=server_sign_ins,
+        own_sign_ins=OwnSignIns(upstreams.sign_ins, lists.views, base.environ),
         unmatched=Unmatched(catalog, lambda: (config.servers(), config.profiles()), lists.tool_lists.is_fresh),
         visitors=Visitors(base.recorder, on_visit=lambda visit: note_name(visit.client)),
         joined=Joined(),

@@ -13,6 +13,7 @@ from smart_mcp_proxy.gateway.calls.inputs import InputRounds
 from smart_mcp_proxy.gateway.calls.request_path import RequestPath
 from smart_mcp_proxy.gateway.calls.request_states import RequestStates, StateKey
 from smart_mcp_proxy.gateway.calls.requests import ContentChecks, ContentRequests
+from smart_mcp_proxy.gateway.calls.sign_in_links import SignInLinks
 from smart_mcp_proxy.gateway.calls.task_requests import TaskRequests
 from smart_mcp_proxy.gateway.calls.tasks import TaskCalls, Tasks
 from smart_mcp_proxy.gateway.engines import lexical_engine
@@ -77,9 +78,9 @@ class Requests:
     toolsets: Toolsets
 
 
-async def open_requests(base: Base, fleet: Fleet, lists: Lists, stack: AsyncExitStack) -> Requests:
+async def open_requests(base: Base, upstreams: Upstreams, lists: Lists, stack: AsyncExitStack) -> Requests:
     """Make the paths of requests to servers."""
-    settings, config, views = base.settings, base.config, lists.views
+    settings, config, views, fleet = base.settings, base.config, lists.views, upstreams.fleet
     links = Links(base.catalog)
     outputs = Outputs(base.clock, _share_outputs(base))
     secret = SecretKey.of(settings)
@@ -101,6 +102,7 @@ async def open_requests(base: Base, fleet: Fleet, lists: Lists, stack: AsyncExit
         clients=clients,
         continuation=TaskCalls(tasks, fleet, lists.admission, inputs, base.clock),
         tracing=base.tracing,
+        sign_in_links=SignInLinks(fleet, upstreams.sign_ins.build_link, base.changes.wait),
     )
     calls = Calls(path, views.whole, outputs, learning=lists.learning, lists=lists.tool_lists, links=links)
     checks = ContentChecks(partial(_is_trusted, base), lists.content_sync.list_soon, is_cleaned=limits.is_cleaned)

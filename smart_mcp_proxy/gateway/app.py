@@ -125,7 +125,7 @@ def _warn_of_unconfined(servers: Mapping[str, ServerConfig]) -> None:
 async def _assemble(base: Base, stack: AsyncExitStack) -> Gateway:
     upstreams = await open_upstreams(base, stack)
     lists = await open_lists(base, upstreams.fleet, stack)
-    requests = await open_requests(base, upstreams.fleet, lists, stack)
+    requests = await open_requests(base, upstreams, lists, stack)
     admin = open_admin(base, upstreams, lists, stack)
     surfaces = open_surfaces(base, upstreams, lists, requests, admin)
     agent = open_agent(base, upstreams, lists, requests, surfaces, stack)

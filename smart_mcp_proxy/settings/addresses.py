@@ -17,6 +17,9 @@ _USER = re.compile(r"[^\s=,]{1,300}(?:=(?:read|write|destructive))?")
 """Somebody who signs in, and what is allowed to them."""
 _GROUP_ROLE = re.compile(rf"[^,]{{1,300}}=(?:{'|'.join(ROLES)})")
 """A group of the identity provider, and the role of its people."""
+QUOTA_TIMES_S = {"minute": 60, "hour": 3_600, "day": 86_400}
+_QUOTA = re.compile(rf"[1-9][0-9]{{0,8}}/(?:{'|'.join(QUOTA_TIMES_S)})")
+"""Calls in a time."""
 BEARER = re.compile(r"[!-~]+")
 """What fits an Authorization header after `Bearer `: visible ASCII without spaces."""
 
@@ -70,6 +73,23 @@ def are_users(texts: tuple[str, ...]) -> tuple[str, ...]:
     """Refuse what names nobody who could sign in."""
     if not all(_USER.fullmatch(text) for text in texts):
         raise ValueError("not users")
+    return texts
+
+
+def is_quota(text: str) -> str:
+    """Refuse what is no number of calls in a time."""
+    if not _QUOTA.fullmatch(text):
+        raise ValueError("not a quota")
+    return text
+
+
+def are_group_quotas(texts: tuple[str, ...]) -> tuple[str, ...]:
+    """Refuse what gives no group a quota, or one group two."""
+    groups = [text.rpartition("=")[0] for text in texts]
+    if not all(groups) or len(set(groups)) < len(groups):
+        raise ValueError("not groups")
+    for text in texts:
+        is_quota(text.rpartition("=")[2])
     return texts
 
 

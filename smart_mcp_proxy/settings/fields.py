@@ -12,12 +12,14 @@ from smart_mcp_proxy.models import ROLES
 from smart_mcp_proxy.names import RESERVED_NAMES
 from smart_mcp_proxy.plugins import EMBEDDERS_GROUP, ENGINES_GROUP
 from smart_mcp_proxy.settings.addresses import (
+    are_group_quotas,
     are_group_roles,
     are_networks,
     are_origins,
     are_users,
     bearer_only,
     is_database,
+    is_quota,
     is_url,
 )
 from smart_mcp_proxy.settings.choices import OneOf, list_choices
@@ -133,6 +135,12 @@ _GroupRoles = Annotated[
     _accepts(
         f"groups with a role each such as devs=viewer,security=approver ({', '.join(ROLES)}), with commas between"
     ),
+]
+_Quota = Annotated[
+    Annotated[str, AfterValidator(is_quota)] | None, _accepts("calls in a time such as 500/day (minute, hour, day)")
+]
+_GroupQuotas = Annotated[
+    _Names, AfterValidator(are_group_quotas), _accepts("groups with a quota each such as devs=5000/day,guests=20/hour")
 ]
 _ReplicaName = Annotated[
     Annotated[str, Field(pattern=r"^[a-z0-9](?:[a-z0-9-]{0,61}[a-z0-9])?$")] | None,
@@ -431,6 +439,10 @@ class Settings(BaseSettings):
         le=100_000,
         description="Calls that one caller may start at once before CALLS_PER_S counts; 0 is one second's worth.",
     )
+    person_quota: _Quota = Field(
+        default=None, description="Calls that one person may make, tokens that they made included, in a time."
+    )
+    group_quotas: _GroupQuotas = Field(default=(), description="Calls that a group's people may make together.")
     activity_args: Literal["none", "shape", "redacted", "full"] = Field(
         default="shape",
         description="What the activity log keeps of arguments: nothing, names and sizes, values without secrets, all.",

@@ -7,7 +7,7 @@ from smart_mcp_proxy.upstream.fleet import Connector, Fleet
 from smart_mcp_proxy.upstream.http_failures import LostSessionError, TlsContext
 from smart_mcp_proxy.upstream.keeper import Keeper
 from smart_mcp_proxy.upstream.listing import ToolListing, fetch_page, is_listed
-from smart_mcp_proxy.upstream.oauth.auth import CONNECT_PATH, SignIns
+from smart_mcp_proxy.upstream.oauth.auth import CONNECT_PATH, SignedOut, SignIns
 from smart_mcp_proxy.upstream.oauth.auth_callback import LOGIN_TIMEOUT_S, CallbackServer, PageCallback
 from smart_mcp_proxy.upstream.oauth.auth_exchange import SubjectTokens
 from smart_mcp_proxy.upstream.oauth.auth_store import SignIn

@@ -3,10 +3,11 @@
 import asyncio
 import hashlib
 import socket
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import replace
 from functools import partial
+from typing import Any
 
 from mcp.server.auth.middleware.auth_context import AuthContextMiddleware
 from mcp.server.auth.routes import build_resource_metadata_url, create_protected_resource_routes
@@ -31,7 +32,7 @@ from smart_mcp_proxy.secrets.sealing import SecretKey
 from smart_mcp_proxy.settings import Settings
 from smart_mcp_proxy.telemetry import spawn
 from smart_mcp_proxy.web.auth.auth import Keys, TokenMiddleware
-from smart_mcp_proxy.web.auth.groups import Groups
+from smart_mcp_proxy.web.auth.groups import Groups, parse_groups_claim
 from smart_mcp_proxy.web.auth.sign_in import BrowserSignIn
 from smart_mcp_proxy.web.auth.signed_tokens import SCOPES, create_jwt_verifier, resource_url
 from smart_mcp_proxy.web.broker.app import serve_broker_beside
@@ -165,7 +166,14 @@ def build_keys(gateway: Gateway, token: str | None, sign_in: BrowserSignIn | Non
     if signed is not None:
         signed.on_verified = gateway.upstreams.subjects.note
         signed.on_forgotten = gateway.upstreams.subjects.forget
+        signed.on_claims = partial(_note_groups, gateway)
     return Keys(token, gateway.admin.agent_tokens, signed)
+
+
+def _note_groups(gateway: Gateway, person: str, claims: Mapping[str, Any]) -> None:
+    """Let the quotas of groups know who is in which."""
+    if (quotas := gateway.lists.admission.quotas) is not None:
+        quotas.note_groups(person, parse_groups_claim(claims.get(gateway.settings.groups_claim)))
 
 
 def build_app(

@@ -64,9 +64,10 @@ async def fill(place: StorePlace, tool: MakeTool) -> None:
 async def store_shared(catalog: Catalog) -> None:
     """What gateways share besides tools, decisions and records: a name twice, a link that was given anew, any byte."""
     for hash_ in ("1", "2"):
-        await write(catalog, agent_tokens.store, token=AgentToken("ci", hash_, NOW_S, None, ("s",), "write", "work"))
+        token = AgentToken("ci", hash_, NOW_S, None, ("s",), "write", "work")
+        await write(catalog, agent_tokens.store, token=token, seals=catalog.seals)
         if hash_ == "1":
-            await write(catalog, agent_tokens.revoke, name="ci", now_s=NOW_S + 1)
+            await write(catalog, agent_tokens.revoke, name="ci", now_s=NOW_S + 1, seals=catalog.seals)
     vote = {"server_name": "s", "name": "a", "hash": "1", "person": "ann", "shown": "{}", "at_s": NOW_S, "seal": ""}
     await catalog.write(lambda connection: connection.execute(insert(approval_votes).values(vote)) and None)
     tools = ((1, "sha256:aa"), (2, "sha256:bb"))

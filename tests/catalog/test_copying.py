@@ -47,8 +47,10 @@ async def test_there_and_back_everything_is_equal(
             await catalog.sync("u", [tool("new")])
             (new,) = (entry.id for key, entry in catalog.snapshot.by_key.items() if key.server == "u")
             assert new == 5 and new not in ids
-            await write(catalog, agent_tokens.store, token=AgentToken("new", "3", NOW_S, None))
-            assert [token.id for token in await catalog.read(agent_tokens.find)] == [1, 2, 3]
+            seals = catalog.seals
+            await write(catalog, agent_tokens.store, token=AgentToken("new", "3", NOW_S, None), seals=seals)
+            tokens = await catalog.read(partial(agent_tokens.find, seals=seals))
+            assert [(token.id, token.is_altered) for token in tokens] == [(1, False), (2, False), (3, False)]
             proof = await catalog.check_activity()  # another key has sealed what was copied
             assert (proof.records, proof.unsealed, proof.problems) == (0, 2, [])
             last = await catalog.last_activity_place()

@@ -69,6 +69,19 @@ def test_a_slip_makes_no_token(run: Run, servers: None, words: list[str], status
     assert run("token", "list", "--json").json == []
 
 
+def test_a_token_that_another_program_wrote_is_named(run: Run, servers: None, home: Path) -> None:
+    """By the list, and by doctor with what to do until it is revoked."""
+    assert run("token", "create", "ci").status == 0
+    with closing(sqlite3.connect(home / "data" / "proxy.db")) as connection, connection as database:
+        database.execute("UPDATE agent_tokens SET role = 'admin'")
+    listed = run("token", "list")
+    assert "changed by something else than a gateway" in listed.out and "admin" not in listed.out
+    assert run("token", "list", "--json").json[0]["is_altered"] is True
+    assert "by something else than a gateway, and open nothing: ci" in run("doctor").out
+    assert run("token", "revoke", "ci").status == 0
+    assert "else than a gateway, and open nothing" not in run("doctor").out
+
+
 @pytest.mark.parametrize("odd_s", [1e300, -1e300, 1e13, -1e13])
 def test_odd_stored_moments_hide_no_token(run: Run, servers: None, home: Path, odd_s: float) -> None:
     """The list has them all, whatever an older version or another program has stored."""

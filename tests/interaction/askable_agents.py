@@ -98,8 +98,9 @@ class Askable(Agent):
             questions = result.get("inputRequests", {})
             self.asked += questions.values()
             replies = {key: self.reply(each["method"], each.get("params", {})) for key, each in questions.items()}
-            more = {"inputResponses": {key: each["result"] for key, each in replies.items()}}
-            answer = await self.request(method, **params, **more, requestState=result["requestState"])
+            more: dict[str, Any] = {"inputResponses": {key: each["result"] for key, each in replies.items()}}
+            more |= {"requestState": result["requestState"]} if "requestState" in result else {}
+            answer = await self.request(method, **params, **more)
         return answer
 
 

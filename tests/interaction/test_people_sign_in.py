@@ -4,7 +4,7 @@ import asyncio
 import base64
 import hashlib
 import re
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
@@ -93,8 +93,10 @@ class World:
 
 
 @asynccontextmanager
-async def world(tmp_path: Path, *users: str, **settings: Any) -> AsyncIterator[World]:
-    """Everything, opened."""
+async def world(
+    tmp_path: Path, *users: str, others: Mapping[str, Any] | None = None, **settings: Any
+) -> AsyncIterator[World]:
+    """Everything, opened; `others` are more servers."""
     keyring.set_keyring(NoKeyring())
     provider = OpenIdProvider()
     ledger = tmp_path / "ledger"
@@ -109,7 +111,9 @@ async def world(tmp_path: Path, *users: str, **settings: Any) -> AsyncIterator[W
             "oidc_users": users or ("ann@example.com=write",),
             "public_url": base,
         }
-        async with opened_gateway(tmp_path / "data", odd_servers(ledger), **(given | settings)) as gateway:
+        async with opened_gateway(
+            tmp_path / "data", {**odd_servers(ledger), **(others or {})}, **(given | settings)
+        ) as gateway:
             sign_in = await open_oidc_login(gateway.settings)
             proxy = sign_in.tokens.verifier
             assert isinstance(proxy, SignInProxy)

@@ -104,6 +104,8 @@ def test_every_setting_can_be_given_by_its_variable(tmp_path: Path) -> None:
         "in_flight": "64",
         "calls_per_s": "2.5",
         "calls_burst": "10",
+        "person_quota": "500/day",
+        "group_quotas": "devs=5000/day, night shift=20/hour",
         "activity_args": "REDACTED",
         "activity_days": "7",
         "activity_rows": "5000",
@@ -229,6 +231,18 @@ def test_every_setting_can_be_given_by_its_variable(tmp_path: Path) -> None:
                 "addresses and networks such as 10.0.0.5,10.1.0.0/16,fd00::/8, separated by commas",
             )
             for text in ("balancer", "10.0.0.5/16", "10.0.0.0/33", "10.0.0.5,::/0", "*")
+        ),
+        *(
+            ("PERSON_QUOTA", text, "calls in a time such as 500/day (minute, hour, day)")
+            for text in ("500", "0/day", "-1/day", "5/week", "1e3/day", "500/Day", "9999999999/day", " ")
+        ),
+        *(
+            (
+                "GROUP_QUOTAS",
+                text,
+                "groups with a quota each such as devs=5000/day,guests=20/hour",
+            )
+            for text in ("devs", "devs=many", "=5/day", "devs=5/day,devs=6/day", "5/day")
         ),
         ("LIST_CHANGED_EXEC", "say 'hello", "a command line with balanced quotes"),
     ],

@@ -1,6 +1,6 @@
 """A raw MCP server on stdin and stdout that misbehaves on request: each tool name is one behaviour.
 
-Usage: fake_server.py MODE, where MODE is handshake, modern, silent, strict, mute, dead, loop or banner.
+Usage: fake_server.py MODE, where MODE is handshake, modern, silent, strict, mute, dead, loop, banner or cut-ids.
 """
 # ruff: noqa: C901, PLW0603  (a flat list of behaviours reads best, and a script may have a state)
 
@@ -191,6 +191,10 @@ def main():
         raw(b"Welcome to the fake server!\n\x1b[1mready\x1b[0m\n")
     for number, line in enumerate(sys.stdin.buffer):
         message = json.loads(line)
+        if MODE == "cut-ids" and "id" in message:
+            message["id"] &= 0xFFFFFFFF
+            if (meta := message.get("params", {}).get("_meta")) and "progressToken" in meta:
+                meta["progressToken"] = message["id"]
         if MODE == "strict" and number == 0 and message.get("method") != "initialize":
             sys.exit(1)
         if MODE != "mute":

@@ -18,12 +18,13 @@ from starlette.routing import Route
 from upstream_fakes import served
 
 from smart_mcp_proxy.errors import UpstreamError
+from smart_mcp_proxy.models import ProgressReport
 from smart_mcp_proxy.servers import ServerConfig, ServerLimits
 from smart_mcp_proxy.upstream.http.raw_http import open_raw_http
 from smart_mcp_proxy.upstream.http.sse_session import open_sse
 from smart_mcp_proxy.upstream.opening import SessionOptions
 from smart_mcp_proxy.upstream.protocol.base_session import UpstreamSession
-from smart_mcp_proxy.upstream.protocol.pending import next_request_id
+from smart_mcp_proxy.upstream.protocol.pending import is_same_id, next_request_id
 
 pytestmark = pytest.mark.anyio
 
@@ -76,6 +77,34 @@ async def test_every_request_over_pipes_has_an_id_of_its_own(open_fake):
     assert len(seen) == 5
     assert min(seen) > 1 << 47
     assert not is_guessable(seen)
+
+
+async def test_a_server_that_keeps_32_bits_of_an_id_is_understood(open_fake):
+    """With several requests at a time; an answer to nobody stays one."""
+    session = await open_fake("cut-ids")
+    reports: list[float] = []
+
+    async def ask(tool: str, **asked: object) -> str:
+        reply = await session.request("tools/call", {"name": tool, "arguments": {"a": tool}}, timeout_s=30, **asked)
+        return str(json.loads(reply.text)["content"][0]["text"])
+
+    async def note(report: ProgressReport) -> None:
+        reports.append(report.progress)
+
+    found = await asyncio.gather(ask("echo"), ask("progress", on_progress=note), ask("pid"))
+    assert found[0] == '{"a": "echo"}'
+    assert found[1] == "done" and reports[-1] == 499
+    assert found[2].isdigit()
+
+
+@pytest.mark.parametrize(
+    ("answered", "is_same"),
+    [(346651300244117, True), (194816661, True), (194816661 - (1 << 32), False), (1, False), (346651300244118, False)],
+)
+def test_an_id_is_the_same_whole_or_cut_to_32_bits(answered, is_same):
+    """A signed number of them as well, which for this one is the same."""
+    assert is_same_id(answered, 346651300244117) is is_same
+    assert is_same_id(-1, (1 << 48) | 0xFFFFFFFF)
 
 
 async def test_every_request_over_sse_has_an_id_of_its_own():

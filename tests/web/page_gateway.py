@@ -38,6 +38,7 @@ PLACES = (
     "servers",
     "server?name=s",
     "servers/new",
+    "sign-ins",
     "tools",
     "tool?name=s:a",
     "tool?name=s:b",

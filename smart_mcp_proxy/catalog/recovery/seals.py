@@ -1,4 +1,4 @@
-"""Seals: MACs of the rows that approval rests on, under a key that no confined server can read.
+"""Seals: MACs of rows that decide what is let in, under a key that no confined server can read.
 
 The key is in `approvals.key` of the data directory, for its owner alone. Gateways that share a database derive it from
 `MCPPROXY_SECRET_KEY`; without that it is in the database, and holds off only those who may not read it there.
@@ -13,7 +13,7 @@ import hashlib
 import hmac
 import json
 import secrets
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from pathlib import Path
 from typing import Final, NamedTuple, Self
@@ -41,22 +41,27 @@ class SealedTrust(NamedTuple):
         heard: Servers whose first list was heard.
         blocked: Tools that the user switched off.
         edition: Rises with each change, so that an earlier one that was put back is told from the latest.
+        revoked: Tokens that were revoked before their end, by id, with that; None where no token was ever sealed.
     """
 
     heard: frozenset[str] = frozenset()
     blocked: frozenset[ToolKey] = frozenset()
     edition: int = 0
+    revoked: Mapping[int, float | None] | None = None
 
     @classmethod
     def read(cls, text: str) -> Self:
         """The value that `text` was written from."""
         held = json.loads(text)
         blocked = frozenset(ToolKey(*key) for key in held["blocked"])
-        return cls(frozenset(held["heard"]), blocked, held.get("edition", 0))
+        stored = held.get("revoked")  # a gateway of an earlier version leaves it out
+        revoked = None if stored is None else {int(id_): ends_s for id_, ends_s in stored.items()}
+        return cls(frozenset(held["heard"]), blocked, held.get("edition", 0), revoked)
 
     def write(self) -> str:
         """Canonical text of this value."""
-        return json.dumps({"heard": sorted(self.heard), "blocked": sorted(self.blocked), "edition": self.edition})
+        held = {"heard": sorted(self.heard), "blocked": sorted(self.blocked), "edition": self.edition}
+        return json.dumps(held | {"revoked": self.revoked})
 
 
 class Seals:
@@ -178,7 +183,7 @@ class Seals:
         with suppress(OSError), alone(self._path.parent):  # another process was faster, or there is none
             self._pending.replace(self._path)
 
-    def seal(self, kind: str, *values: str | None, text: str | bytes = "") -> str:
+    def seal(self, kind: str, *values: float | str | None, text: str | bytes = "") -> str:
         """The seal of a row: HMAC-SHA256 over its values, each with its bounds, and its long text."""
         body = text.encode("utf-8", "surrogatepass") if isinstance(text, str) else text
         return hmac.digest(self._key, b"%a\n%s" % ((kind, *values), body), "sha256").hex()
@@ -190,9 +195,19 @@ class Seals:
         """
         return hashlib.blake2b(body, digest_size=16, key=self._key, person=kind).hexdigest()
 
-    def fits(self, seal: str, kind: str, *values: str | None, text: str | bytes = "") -> bool:
+    def fits(self, seal: str, kind: str, *values: float | str | None, text: str | bytes = "") -> bool:
         """Whether a seal is that of these values."""
         return hmac.compare_digest(str(seal).encode("utf-8", "replace"), self.seal(kind, *values, text=text).encode())
+
+    def seal_box(self, kind: str, key: str, data: bytes, expires_s: float | None = None) -> bytes:
+        """Return data that may be read by anybody, with its seal as a value of this kind under this key."""
+        return f"{self.seal(f'box {kind}', key, expires_s, text=data)} ".encode() + data
+
+    def open_box(self, kind: str, key: str, box: bytes, expires_s: float | None = None) -> bytes | None:
+        """The data that was sealed as this value; None where it was not."""
+        seal, _, data = box.partition(b" ")
+        is_ours = self.fits(seal.decode("ascii", "replace"), f"box {kind}", key, expires_s, text=data)
+        return data if is_ours else None
 
     def open_trust(self, text: str, seal: str, *, is_put_back: bool = False) -> SealedTrust | None:
         """The value of the sealed row; None where another key has sealed it, or none, or a later one was seen.

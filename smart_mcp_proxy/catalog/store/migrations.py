@@ -422,6 +422,9 @@ _ACTIVITY_CHAINS = (
 )
 
 
+_TOKEN_SEALS = ("ALTER TABLE agent_tokens ADD COLUMN seal TEXT NOT NULL DEFAULT ''",)
+
+
 class Migration(NamedTuple):
     """Statements that lead from one version to the next.
 
@@ -456,7 +459,10 @@ MIGRATIONS: Final[Sequence[Migration]] = (
     Migration(_SEALS, _SEALS),
     Migration(_ACTIVITY_CHAINS, _ACTIVITY_CHAINS),
     Migration(_ROLES_AND_VOTES, _translate(_ROLES_AND_VOTES)),
+    Migration(_TOKEN_SEALS, _TOKEN_SEALS),
 )
 """They lead from version N, their place here, to N + 1. Released ones are never edited."""
 SEALED_FROM: Final = next(number for number, step in enumerate(MIGRATIONS, 1) if step.sqlite is _SEALS)
 """The first version whose rows are sealed."""
+TOKENS_SEALED_FROM: Final = next(number for number, step in enumerate(MIGRATIONS, 1) if step.sqlite is _TOKEN_SEALS)
+"""The first version whose tokens are sealed."""

@@ -59,6 +59,11 @@ class Archive:
         self._is_tight = False
 
     @property
+    def seals(self) -> Seals:
+        """By which it is known that a gateway has written what is stored."""
+        return self._seals
+
+    @property
     def is_shared(self) -> bool:
         """Whether gateways on other machines may use the store, which see none of this machine's files."""
         return self._database.is_shared

@@ -8,10 +8,18 @@ from sqlalchemy import Connection, Table, bindparam, func, select, update
 
 from smart_mcp_proxy.catalog.recovery.seals import SealedTrust, Seals, has_hash
 from smart_mcp_proxy.catalog.store import versions
-from smart_mcp_proxy.catalog.store.migrations import SEALED_FROM
+from smart_mcp_proxy.catalog.store.migrations import SEALED_FROM, TOKENS_SEALED_FROM
 from smart_mcp_proxy.catalog.store.store import StorageError
 from smart_mcp_proxy.catalog.tables.activity import forget_chains
-from smart_mcp_proxy.catalog.tables.schema import approvals, baselines, former_approvals, tools, unconfined
+from smart_mcp_proxy.catalog.tables.agent_tokens import TOKEN_COLUMNS
+from smart_mcp_proxy.catalog.tables.schema import (
+    agent_tokens,
+    approvals,
+    baselines,
+    former_approvals,
+    tools,
+    unconfined,
+)
 from smart_mcp_proxy.catalog.tables.sealed import gateway_key, read_trust, store_trust
 from smart_mcp_proxy.catalog.tables.tools import SEALED, mark_all_changed, seal_program
 from smart_mcp_proxy.catalog.tables.upsert import parts
@@ -21,9 +29,11 @@ from smart_mcp_proxy.telemetry import get_logger
 
 _KEY_NAME: Final = "approvals"
 """Of the key in the store."""
+_TOKENS: Final = (("token", agent_tokens, TOKEN_COLUMNS),)
 _DECISIONS: Final = (
     ("decision", approvals, ("server_name", "name", "state", "hash")),
     ("former", former_approvals, ("server_name", "name", "hash")),
+    *_TOKENS,
 )
 """Kind of seal, table, and the columns that the seal covers."""
 
@@ -53,14 +63,20 @@ def bring_up(
         except CatalogError as exc:  # it is tried again, and what stands is served meanwhile
             raise StorageError(exc.message, hint=exc.hint) from exc
     if version == 0:
-        store_trust(connection, seals, SealedTrust())
+        store_trust(connection, seals, SealedTrust(revoked={}))
     elif version < SEALED_FROM and is_new:
         count = seal_rows(connection, seals)
         _log.info("%d decisions about tools were sealed, so that nobody else can change them", count)
+    elif version < TOKENS_SEALED_FROM:
+        # Once under a key: the record that says so has editions, so that no earlier table brings tokens to be sealed.
+        trust = read_trust(connection, seals)
+        if trust is not None and trust.revoked is None:
+            _seal_decisions(connection, _TOKENS, seals)
+            store_trust(connection, seals, trust._replace(revoked=_read_revoked(connection)))
 
 
 def seal_rows(connection: Connection, seals: Seals, former: Seals | None = None) -> int:
-    """Seal all decisions as they stand; return how many.
+    """Seal all decisions and tokens as they stand; return how many decisions.
 
     Args:
         connection: In a transaction that writes.
@@ -71,16 +87,10 @@ def seal_rows(connection: Connection, seals: Seals, former: Seals | None = None)
     if trust is None:
         blocked = select(approvals.c.server_name, approvals.c.name).where(approvals.c.state == "blocked")
         heard = frozenset(connection.scalars(select(baselines.c.server_name)))
-        trust = SealedTrust(heard, frozenset(ToolKey(*row) for row in connection.execute(blocked)))
+        keys = frozenset(ToolKey(*row) for row in connection.execute(blocked))
+        trust = SealedTrust(heard, keys, revoked=_read_revoked(connection))
     store_trust(connection, seals, trust)
-    for kind, table, columns in _DECISIONS:
-        keys = [column.name for column in table.primary_key]
-        sealed = []
-        for own, *values in connection.execute(select(table.c.seal, *(table.c[name] for name in columns))):
-            is_believed = former is None or former.fits(own, kind, *values)
-            named = dict(zip(columns, values, strict=True))
-            sealed.append((seals.seal(kind, *values) if is_believed else "", *(named[key] for key in keys)))
-        _store_seals(connection, table, keys, sealed)
+    _seal_decisions(connection, _DECISIONS, seals, former)
     definitions = []
     for id_, own, *values, text in connection.execute(select(tools.c.id, tools.c.seal, *SEALED)):
         server, _, _, hash_, _ = values
@@ -93,6 +103,29 @@ def seal_rows(connection: Connection, seals: Seals, former: Seals | None = None)
     if former is None:
         mark_all_changed(connection)
     return connection.execute(select(func.count()).select_from(approvals)).scalar_one()
+
+
+def _seal_decisions(
+    connection: Connection,
+    kinds: Iterable[tuple[str, Table, tuple[str, ...]]],
+    seals: Seals,
+    former: Seals | None = None,
+) -> None:
+    """Seal all rows of these kinds; with `former` only those that carry these seals."""
+    for kind, table, columns in kinds:
+        keys = [column.name for column in table.primary_key]
+        sealed = []
+        for own, *values in connection.execute(select(table.c.seal, *(table.c[name] for name in columns))):
+            is_believed = former is None or former.fits(own, kind, *values)
+            named = dict(zip(columns, values, strict=True))
+            sealed.append((seals.seal(kind, *values) if is_believed else "", *(named[key] for key in keys)))
+        _store_seals(connection, table, keys, sealed)
+
+
+def _read_revoked(connection: Connection) -> dict[int, float | None]:
+    """Ends of revoked tokens by id."""
+    revoked = select(agent_tokens.c.id, agent_tokens.c.expires_s).where(agent_tokens.c.revoked_s.is_not(None))
+    return {row.id: row.expires_s for row in connection.execute(revoked)}
 
 
 def pass_on(reading: Connection, writing: Connection, source: Seals, target: Seals) -> None:

@@ -7,7 +7,9 @@ from typing import Final, Literal, NamedTuple
 
 from sqlalchemy import Connection, and_, bindparam, delete, func, insert, or_, select, update
 
+from smart_mcp_proxy.catalog.recovery.seals import Seals
 from smart_mcp_proxy.catalog.tables.schema import agent_tokens, gateway_tokens
+from smart_mcp_proxy.catalog.tables.sealed import read_trust, store_trust
 from smart_mcp_proxy.catalog.tables.upsert import replace_columns
 from smart_mcp_proxy.models import CallVariant, Role
 
@@ -34,6 +36,7 @@ class AgentToken:
         revoked_s: When it was revoked; None while it is not.
         role: What its holder may do at the page and over REST; None for nothing.
         made_by: Id of the signed-in person who made it; empty for the gateway's user and the operator's token.
+        is_altered: Whether its row does not carry the gateway's seal; then it opens nothing, whatever the row says.
     """
 
     name: str
@@ -48,6 +51,7 @@ class AgentToken:
     revoked_s: float | None = None
     role: Role | None = None
     made_by: str = ""
+    is_altered: bool = False
 
     @property
     def principal_id(self) -> str:
@@ -55,7 +59,13 @@ class AgentToken:
         return f"agent-{self.id}"
 
 
-def store(connection: Connection, token: AgentToken) -> bool:
+TOKEN_COLUMNS: Final = (
+    *("id", "name", "hash", "servers", "access", "profile", "created_s", "expires_s", "role", "made_by"),
+)
+"""What the seal of a token covers; that it was revoked stands in `SealedTrust`."""
+
+
+def store(connection: Connection, token: AgentToken, seals: Seals) -> bool:
     """Adds a token; False if one that is not revoked has its name."""
     same = select(agent_tokens.c.id).where(agent_tokens.c.name == token.name, agent_tokens.c.revoked_s.is_(None))
     if connection.execute(same).first() is not None:
@@ -71,25 +81,52 @@ def store(connection: Connection, token: AgentToken) -> bool:
         role=token.role,
         made_by=token.made_by,
     )
-    connection.execute(row)
+    id_ = connection.execute(row.returning(agent_tokens.c.id)).scalar_one()
+    is_it = agent_tokens.c.id == id_
+    values = connection.execute(select(*(agent_tokens.c[name] for name in TOKEN_COLUMNS)).where(is_it)).one()
+    connection.execute(update(agent_tokens).where(is_it).values(seal=seals.seal("token", *values)))
     return True
 
 
-def find(connection: Connection, good_at_s: float | None = None) -> tuple[AgentToken, ...]:
-    """Tokens, oldest first: those that are good at a time, or all that were ever made."""
+def find(connection: Connection, seals: Seals, good_at_s: float | None = None) -> tuple[AgentToken, ...]:
+    """Tokens, oldest first: those that are good at a time, or all that were ever made.
+
+    Those whose rows do not carry their seals are among them, as `is_altered`.
+    """
     wanted = select(agent_tokens).order_by(agent_tokens.c.id)
     if good_at_s is not None:  # of the others there may be any number, and who follows them looks every second
         is_running = or_(agent_tokens.c.expires_s.is_(None), agent_tokens.c.expires_s > good_at_s)
         wanted = wanted.where(agent_tokens.c.revoked_s.is_(None), is_running)
     rows = connection.execute(wanted).all()
-    servers = (None if row.servers is None else tuple(json.loads(row.servers)) for row in rows)
-    return tuple(AgentToken(**{**row._mapping, "servers": own}) for row, own in zip(rows, servers, strict=True))
+    trust = read_trust(connection, seals) if rows else None
+    revoked = {} if trust is None or trust.revoked is None else trust.revoked
+    if trust is not None:
+        seals.see_edition(trust.edition)
+    tokens = []
+    for row in rows:
+        is_sealed = trust is not None and seals.fits(row.seal, "token", *(row._mapping[name] for name in TOKEN_COLUMNS))
+        held = {name: value for name, value in row._mapping.items() if name != "seal"}
+        if is_sealed and (row.revoked_s is not None or row.id not in revoked):
+            servers = None if row.servers is None else tuple(json.loads(row.servers))
+            tokens.append(AgentToken(**{**held, "servers": servers}))
+        else:
+            nothing = {"servers": (), "access": "read", "profile": None, "role": None, "is_altered": True}
+            tokens.append(AgentToken(**held | nothing))
+    return tuple(tokens)
 
 
-def revoke(connection: Connection, name: str, now_s: float) -> bool:
+def revoke(connection: Connection, name: str, now_s: float, seals: Seals) -> bool:
     """Ends the token of that name for good; False if there is none that is not revoked."""
-    row = update(agent_tokens).where(agent_tokens.c.name == name, agent_tokens.c.revoked_s.is_(None))
-    return connection.execute(row.values(revoked_s=now_s)).rowcount > 0
+    is_it = (agent_tokens.c.name == name) & agent_tokens.c.revoked_s.is_(None)
+    ended = connection.execute(select(agent_tokens).where(is_it)).all()
+    connection.execute(update(agent_tokens).where(is_it).values(revoked_s=now_s))
+    if ended and (trust := read_trust(connection, seals)) is not None:
+        revoked = {id_: ends_s for id_, ends_s in (trust.revoked or {}).items() if ends_s is None or ends_s > now_s}
+        for row in ended:
+            is_sealed = seals.fits(row.seal, "token", *(row._mapping[name] for name in TOKEN_COLUMNS))
+            revoked[row.id] = row.expires_s if is_sealed else None
+        store_trust(connection, seals, trust._replace(revoked=revoked))
+    return bool(ended)
 
 
 def note_use(connection: Connection, used: Mapping[int, float]) -> None:

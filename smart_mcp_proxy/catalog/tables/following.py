@@ -27,7 +27,7 @@ from smart_mcp_proxy.telemetry import get_logger
 UNSEALED = (
     "what was decided about tools does not carry this gateway's seal: the key was lost or is another "
     "(approvals.key, or MCPPROXY_SECRET_KEY), or the record was changed or put back from an earlier copy. Every tool "
-    "waits: mcpproxy approve --reseal"
+    "waits, and tokens of agents open nothing: mcpproxy approve --reseal"
 )
 
 _log = get_logger("catalog")

@@ -56,7 +56,7 @@ links = _define_table("links", "id", "principal server_name uri expires_s", inte
 agent_tokens = _define_table(
     "agent_tokens",
     "id",
-    "name hash servers access profile created_s expires_s last_used_s revoked_s role made_by",
+    "name hash servers access profile created_s expires_s last_used_s revoked_s role made_by seal",
     integers="id",
     reals="created_s expires_s last_used_s revoked_s",
 )

@@ -1,7 +1,8 @@
 """SQL of sealed values, leases and keys: what gateways on one store share besides tools and decisions.
 
-Values are encrypted before they come here: the store knows no key of theirs. It holds one for what clients keep, where
-gateways were given none.
+Secrets are encrypted before they come here: the store knows no key of theirs. It holds one for what clients keep, where
+gateways were given none. What is none, such as whose a page session is or what people were listed, can be read here;
+only a gateway can write it (`Seals.seal_box`).
 """
 
 from collections.abc import Iterable
@@ -25,7 +26,7 @@ class SealedValue(NamedTuple):
     Attributes:
         kind: What it is part of.
         key: Its name there.
-        box: Encrypted.
+        box: Encrypted, or with a seal.
         stamp: Another one after each change.
         expires_s: When it ends, in seconds since the epoch; None if it does not.
     """

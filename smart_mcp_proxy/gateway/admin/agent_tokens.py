@@ -4,7 +4,7 @@ import asyncio
 import hashlib
 import secrets
 import time
-from collections.abc import AsyncIterator, Callable, Collection, Mapping
+from collections.abc import AsyncIterator, Callable, Collection, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
 from functools import partial
@@ -208,7 +208,9 @@ class AgentTokens:
         self._catalog = catalog
         self._wall = wall or catalog.now_s
         self._holders: Mapping[bytes, _Holder] = {}
+        self._makers: Mapping[str, str] = {}
         self._used: dict[int, float] = {}
+        self._told: frozenset[int] = frozenset()
         self.is_current = False
         self.of_gateways = GatewayTokens(catalog, self._wall)
 
@@ -235,6 +237,10 @@ class AgentTokens:
         good = (each for each in self._holders.values() if each.expires_s is None or now_s < each.expires_s)
         return next((each.principal for each in good if each.principal.id == principal), None)
 
+    def find_person(self, principal: str) -> str:
+        """Return the id of the person who made the token that a principal holds, else the principal's own."""
+        return self._makers.get(principal, principal)
+
     async def create(self, name: str, scope: Scope, made_by: str = "") -> NewToken:
         """Makes a token, good from now on.
 
@@ -246,6 +252,7 @@ class AgentTokens:
         Raises:
             RequestError: The name is taken, or not fit for one, the life is too short or too long, or the role does
                 not allow the access.
+            CatalogError: It cannot be sealed, or stored.
         """
         if not name.isprintable() or not name.strip() or len(name) > NAME_CHARS:
             raise RequestError(
@@ -258,6 +265,7 @@ class AgentTokens:
                 hint=f"Use {SHORTEST_LIFE_S:.0f} to {LONGEST_LIFE_S:.0f} (ten years), or give it no end.",
             )
         _require_access(scope)
+        self._catalog.seals.require_kept()
         secret = PREFIX + secrets.token_urlsafe(TOKEN_BYTES)
         now_s = self._wall()
         token = AgentToken(
@@ -271,7 +279,7 @@ class AgentTokens:
             role=scope.role,
             made_by=made_by,
         )
-        if not await self._catalog.write_through(partial(agent_tokens.store, token=token)):
+        if not await self._catalog.write_through(partial(agent_tokens.store, token=token, seals=self._catalog.seals)):
             raise ConflictError(
                 f"There is a token named {name!r} already.",
                 hint=f"Use another name, or revoke it first: mcpproxy token revoke {shell_word(name)}",
@@ -286,7 +294,8 @@ class AgentTokens:
         Raises:
             TokenNotFoundError: None that is still good has this name.
         """
-        if not await self._catalog.write_through(partial(agent_tokens.revoke, name=name, now_s=self._wall())):
+        revoke = partial(agent_tokens.revoke, name=name, now_s=self._wall(), seals=self._catalog.seals)
+        if not await self._catalog.write_through(revoke):
             raise TokenNotFoundError(
                 f"No token is named {name[:NAME_CHARS]!r}, or it is revoked already.",
                 hint="See them all with: mcpproxy token list",
@@ -295,16 +304,33 @@ class AgentTokens:
 
     async def tokens(self) -> tuple[AgentToken, ...]:
         """All tokens that were ever made, oldest first, with uses that are not stored yet."""
-        stored = await self._catalog.read(agent_tokens.find)
+        stored = await self._catalog.read(partial(agent_tokens.find, seals=self._catalog.seals))
         return tuple(replace(one, last_used_s=self._used.get(one.id, one.last_used_s)) for one in stored)
 
     async def refresh(self) -> None:
         """Reads the tokens that are good now; they and no others are known from now on."""
-        good = partial(agent_tokens.find, good_at_s=self._wall())
-        stored, of_gateways = await self._catalog.read(lambda at: (good(at), self.of_gateways.look(at)))
+        find = partial(agent_tokens.find, seals=self._catalog.seals, good_at_s=self._wall())
+        stored, of_gateways = await self._catalog.read(lambda at: (find(at), self.of_gateways.look(at)))
         self.of_gateways.note(of_gateways)
-        self._holders = {bytes.fromhex(one.hash): _holder(one) for one in stored}
+        good = [one for one in stored if not one.is_altered]
+        self._holders = {bytes.fromhex(one.hash): _holder(one) for one in good}
+        self._makers = {one.principal_id: one.made_by for one in good if one.made_by}
         self.is_current = True
+        self._tell_altered([one for one in stored if one.is_altered])
+
+    def _tell_altered(self, altered: Sequence[AgentToken]) -> None:
+        """Warn of tokens that open nothing, once of each, unless nothing that was decided counts."""
+        if self._catalog.is_sealed:
+            for one in altered:
+                if one.id not in self._told:
+                    log.warning(
+                        "token %r (%s) was changed in the catalog by something else than a gateway, and opens "
+                        "nothing. Revoke it, and make another: mcpproxy token revoke %s",
+                        one.name[:NAME_CHARS],
+                        one.principal_id,
+                        shell_word(one.name[:NAME_CHARS]),
+                    )
+            self._told = frozenset(one.id for one in altered)
 
     @asynccontextmanager
     async def follow_tokens(self) -> AsyncIterator[None]:

@@ -1,7 +1,7 @@
 """Sessions of the page: one-time links that the operator makes, and the browsers that came by one.
 
-They are kept in the store, as hashes, so that a link works once whichever process it is opened at, and a session goes
-on at every other one. What the operator's token opened is good as long as that is the token.
+They are kept in the store, as hashes and with seals, so that a link works once whichever process it is opened at, and a
+session goes on at every other one. What the operator's token opened is good as long as that is the token.
 """
 
 import hashlib
@@ -159,16 +159,24 @@ class PageSessions:
         author, role, who = admitted
         text = (author if proved_by is None else f"{author} {_proof(token, proved_by)}").encode()
         if who is not None:
+            assert role is not None, "nobody without a role is let in"
             text = msgspec.json.encode(_Person(who.id, role, who.name))
-        value = SealedValue(kind, _name(kind, token), text, uuid.uuid4().hex, self._wall() + life_s)
+        name, ends_s = _name(kind, token), self._wall() + life_s
+        box = self._catalog.seals.seal_box(kind, name, text, ends_s)
+        value = SealedValue(kind, name, box, uuid.uuid4().hex, ends_s)
         await self._catalog.write(partial(sealed.store, value=value), is_ordered=False)
 
     async def _find(self, kind: str, token: str) -> _Kept | None:
         find = partial(sealed.find, kind=kind, key=_name(kind, token), now_s=self._wall())
         kept = await self._catalog.read(find)
-        if kept is not None and kept.box.startswith(b"{"):
-            return self._recall_person(msgspec.json.decode(kept.box, type=_Person))
-        text, _, proof = ("" if kept is None else kept.box.decode()).partition(" ")
+        if kept is None:
+            return None
+        box = self._catalog.seals.open_box(kind, kept.key, kept.box, kept.expires_s)
+        if box is None:  # of a program that sealed none, or written by no gateway
+            return None
+        if box.startswith(b"{"):
+            return self._recall_person(msgspec.json.decode(box, type=_Person))
+        text, _, proof = box.decode().partition(" ")
         opened = (one for one in (self.operator, *self.others()) if hmac.compare_digest(proof, _proof(token, one)))
         by = next(opened, None) if proof else None
         if proof and by is None:

@@ -28,7 +28,8 @@ async def require_people(
     if needed == 1 or (is_http and is_signing_in):
         return
     approve = REST["POST /approvals/approve"]
-    made = [each for each in await tokens.tokens() if each.revoked_s is None and is_allowed(each.role, approve)]
+    stored = [each for each in await tokens.tokens() if each.revoked_s is None and not each.is_altered]
+    made = [each for each in stored if is_allowed(each.role, approve)]
     people = 1 + (len({each.made_by or each.principal_id for each in made}) if is_http else 0)
     if people < needed:
         raise ConfigError(

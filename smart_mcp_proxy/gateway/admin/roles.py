@@ -20,6 +20,7 @@ class RoleOperation(NamedTuple):
         page: Routes below `/ui`.
         commands: Of `mcpproxy`.
         mcp: Tools, for those whose role came from a group or with a token; an operation of one behind a blank.
+        is_own: Whether it shows and changes what is the sender's own, so that any token of theirs will do.
     """
 
     what: str
@@ -28,10 +29,24 @@ class RoleOperation(NamedTuple):
     page: tuple[str, ...] = ()
     commands: tuple[str, ...] = ()
     mcp: tuple[str, ...] = ()
+    is_own: bool = False
+
+    @property
+    def is_open(self) -> bool:
+        """Whether somebody who says nothing of themselves may do it."""
+        return self.least is None and not self.is_own
 
 
 OPERATIONS: Final[tuple[RoleOperation, ...]] = (
     RoleOperation("See whether the gateway runs", None, ("GET /status",), (), ("status",)),
+    RoleOperation(
+        "See one's own sign-ins at servers, and forget them",
+        None,
+        ("GET /sign-ins", "DELETE /sign-ins/{name:path}"),
+        ("GET /sign-ins", "POST /sign-ins/forget"),
+        ("login --list", "server logout"),
+        is_own=True,
+    ),
     RoleOperation(
         "Search, and look at tools and servers",
         "viewer",
@@ -122,12 +137,12 @@ class Admitted(NamedTuple):
 
     Attributes:
         author: How far changes of theirs are trusted.
-        role: What they may do.
+        role: What they may do; None where that is what concerns themselves alone.
         principal: Who they are; None for whoever has the operator's token or the gateway's own user.
     """
 
     author: Author
-    role: Role = "admin"
+    role: Role | None = "admin"
     principal: Principal | None = None
 
     @property
@@ -139,6 +154,11 @@ class Admitted(NamedTuple):
     def person(self) -> str:
         """The id that a person has in common with the tokens that they made."""
         return LOCAL.id if self.principal is None else self.principal.made_by or self.principal.id
+
+    @property
+    def who(self) -> Principal:
+        """The principal whose sign-ins at servers are theirs."""
+        return self.principal or LOCAL
 
     @property
     def name(self) -> str:

@@ -180,7 +180,7 @@ class ServerSignIns:
             ServerNotFoundError: There is no server of that name.
         """
         require_named(name, self.servers())
-        key = _build_key(name, person)
+        key = self._build_key(name, person)
         begun = self._begun.get(key)
         if begun is None or begun.browser is None:  # nobody is waited for here
             told = await self._read_progress(key)
@@ -193,7 +193,7 @@ class ServerSignIns:
 
         Args:
             name: Of the server.
-            person: Whose it is where each person has their own.
+            person: Whose it is where each person has their own; all others have one together.
             redirect_uri: Page of the gateway that the browser comes back to; empty for this machine.
 
         Raises:
@@ -202,7 +202,7 @@ class ServerSignIns:
             QuarantinedError: It waits for approval: nothing is asked of it before.
             ConfigError: Its entry cannot be used.
         """
-        config, key = await self._resolve_sign_in_config(name, person), _build_key(name, person)
+        config, key = await self._resolve_sign_in_config(name, person), self._build_key(name, person)
         if (former := self._begun.get(key)) is not None:
             former.end()
         begun = self._begun[key] = _Begun(key, redirect_uri)
@@ -224,7 +224,7 @@ class ServerSignIns:
             ConflictError: Nobody is waited for, or it is another sign-in's.
             CatalogError: The store cannot be used.
         """
-        key = _build_key(name, person)
+        key = self._build_key(name, person)
         shown, begun = await self.of(name, person), self._begun.get(key)
         if begun is not None and begun.browser is not None:
             is_taken = begun.browser.take(address)
@@ -245,6 +245,11 @@ class ServerSignIns:
             begun.end()
         if tasks:
             await asyncio.wait(tasks)
+
+    def _build_key(self, name: str, person: str) -> str:
+        """Build the name under which a sign-in is kept, a person's own with a line end: no server's has one."""
+        config = self.servers().get(name)
+        return name if person == LOCAL.id or config is None or not config.is_personal else f"{name}\n{person}"
 
     @property
     def _holder(self) -> str:
@@ -362,11 +367,6 @@ def sign_in_progress(catalog: Catalog, settings: Settings, *, is_alone: bool) ->
         secret = SecretKey.of(settings)
         return None if secret is None else SignInProgress(catalog, secret.key(_PROGRESS))
     return None if is_alone else SignInProgress(catalog, None)
-
-
-def _build_key(name: str, person: str) -> str:
-    """Build the name under which one person's sign-in at one server is kept; no server's holds a line end."""
-    return name if person == LOCAL.id else f"{name}\n{person}"
 
 
 def _parse_oauth_state(url: str) -> str | None:

@@ -10,6 +10,7 @@ from types import TracebackType
 from typing import Final, Self
 
 from smart_mcp_proxy.errors import RateLimitedError, UpstreamError
+from smart_mcp_proxy.gateway.calls.quotas import CountedQuota, Quotas, open_quotas
 from smart_mcp_proxy.models import ServerState, ServerStatus
 from smart_mcp_proxy.names import shell_word
 from smart_mcp_proxy.policy.breaker import Breaker, Breakers, Epochs, classify_end
@@ -85,6 +86,7 @@ class AdmissionControl:
         servers: The configured servers, for their `limits`.
         clock: Monotonic seconds.
         rng: Source of the breakers' jitter.
+        quotas: Of people and groups; None where there are none.
     """
 
     def __init__(
@@ -94,8 +96,10 @@ class AdmissionControl:
         servers: Mapping[str, ServerConfig] | None = None,
         clock: Callable[[], float] = time.monotonic,
         rng: random.Random | None = None,
+        quotas: Quotas | None = None,
     ) -> None:
         self.clock = clock
+        self.quotas = quotas
         self.places = SlotPool(in_flight)
         self.held_because = ""
         self.gateways = 1
@@ -136,6 +140,8 @@ class AdmissionControl:
         now_s = self.clock()
         for bucket in self._callers.values():
             bucket.change(self._caller_share.calls_per_s, self._caller_share.burst or None, now_s)
+        if self.quotas is not None:
+            self.quotas.divide(self.gateways, now_s)
         self._limit()
 
     def _limit(self) -> None:
@@ -178,11 +184,15 @@ class AdmissionControl:
         return bucket.wait_s(now_s)
 
     def take(self, gate: _ServerAdmission, principal: str, now_s: float) -> None:
-        """Counts a call against both rates.
+        """Counts a call against both rates, and the quotas of whoever makes it.
 
         Raises:
             RateLimitedError: One of them is used up; nothing is counted then.
         """
+        quotas = () if self.quotas is None else tuple(self.quotas.find(principal, now_s))
+        for quota in quotas:
+            if wait_s := quota.bucket.wait_s(now_s):
+                raise build_quota_error(quota, self.gateways, wait_s)
         if self._caller_share.calls_per_s and (wait_s := self._caller_wait_s(principal, now_s)):
             raise build_caller_rate_error(self._callers[principal], self.gateways, wait_s)
         if gate.bucket is not None:
@@ -191,6 +201,8 @@ class AdmissionControl:
             gate.bucket.take(now_s)
         if (bucket := self._callers.get(principal)) is not None:
             bucket.take(now_s)
+        for quota in quotas:
+            quota.bucket.take(now_s)
 
     async def turn(self, place: Slot, timeout_s: float) -> None:
         """Waits until a waiting place is held.
@@ -367,7 +379,8 @@ def open_admission(
     settings: Settings, servers: Mapping[str, ServerConfig], clock: Callable[[], float]
 ) -> AdmissionControl:
     """Admission control as the settings ask for it."""
-    return AdmissionControl(settings.in_flight, CallerRate(settings.calls_per_s, settings.calls_burst), servers, clock)
+    caller, quotas = CallerRate(settings.calls_per_s, settings.calls_burst), open_quotas(settings, CALLERS_REMEMBERED)
+    return AdmissionControl(settings.in_flight, caller, servers, clock, quotas=quotas)
 
 
 def round_up_s(wait_s: float) -> float:
@@ -386,6 +399,19 @@ def build_caller_rate_error(bucket: TokenBucket, gateways: int, wait_s: float) -
         f"A caller may make {bucket.rate_per_s:g} calls a second (at once: {bucket.burst}); this one is too many.",
         hint=f"Try again in {round_up_s(wait_s):g} s. "
         f"The operator can raise MCPPROXY_CALLS_PER_S and MCPPROXY_CALLS_BURST.{share_note(gateways)}",
+        retry_after_s=round_up_s(wait_s),
+    )
+
+
+def build_quota_error(counted: CountedQuota, gateways: int, wait_s: float) -> RateLimitedError:
+    """The refusal of a call that a quota of its person or of a group of theirs does not cover."""
+    calls, time = counted.quota
+    who = f"The people of group '{counted.group}' may together" if counted.group else "A person may"
+    variable = "MCPPROXY_GROUP_QUOTAS" if counted.group else "MCPPROXY_PERSON_QUOTA"
+    return RateLimitedError(
+        f"{who} make {calls} calls {'an' if time == 'hour' else 'a'} {time}; this one is too many.",
+        hint=f"Try again in {round_up_s(wait_s):g} s. The operator can raise {variable}.{share_note(gateways)}",
+        data={"quota": f"{counted.group or 'person'}={calls}/{time}"},
         retry_after_s=round_up_s(wait_s),
     )
 

@@ -1,7 +1,7 @@
 """Tool calls: what of the one request path is theirs alone."""
 
 from collections.abc import Coroutine, Mapping
-from dataclasses import KW_ONLY, dataclass, replace
+from dataclasses import KW_ONLY, dataclass
 from functools import partial
 from typing import Any, Self
 
@@ -20,7 +20,7 @@ from smart_mcp_proxy.gateway.results.repair import repair_result
 from smart_mcp_proxy.gateway.results.results import ResultFacts, may_link, may_need_cleaning, rewrite_result
 from smart_mcp_proxy.gateway.visibility.links import Links
 from smart_mcp_proxy.gateway.visibility.visibility import NAME_LIMIT_CHARS, CatalogView
-from smart_mcp_proxy.models import CallRequest, ToolRecord
+from smart_mcp_proxy.models import CallRequest, ClientInput, ToolRecord
 from smart_mcp_proxy.raw_result import RawResult
 
 REASON_LIMIT_CHARS = 1_000
@@ -166,8 +166,7 @@ class _ToolCall(RequestExchange):
             detail["sensitivity"] = intent.data_sensitivity
         return detail
 
-    def again(self, asked: bytes) -> Self:
-        """The same call, with the client to be asked what the server asked; the tool is looked up anew."""
-        assert self.call.input is not None
-        request = structs.replace(self.call, input=replace(self.call.input, pending=asked))
+    def with_input(self, given: ClientInput) -> Self:
+        """The same call, with this of its client; the tool is looked up anew."""
+        request = structs.replace(self.call, input=given)
         return type(self)(self._calls, request, self._visible, self.lists, self._visible.find(request.name))

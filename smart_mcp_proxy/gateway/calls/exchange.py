@@ -13,7 +13,7 @@ from smart_mcp_proxy.gateway.indexing.list_state import ListState
 from smart_mcp_proxy.gateway.observability.tracing import ClientSpan
 from smart_mcp_proxy.gateway.results.results import ResultFacts
 from smart_mcp_proxy.gateway.shared.agent_tools import Caller
-from smart_mcp_proxy.models import CallRequest, ToolRecord
+from smart_mcp_proxy.models import CallRequest, ClientInput, ToolRecord
 from smart_mcp_proxy.raw_result import RawResult
 from smart_mcp_proxy.upstream import Upstream
 
@@ -98,8 +98,8 @@ class RequestExchange(ABC):
         return {"method": self.method}
 
     @abstractmethod
-    def again(self, asked: bytes) -> Self:
-        """The same request, with the client to be asked what the server asked."""
+    def with_input(self, given: ClientInput) -> Self:
+        """The same request, with these ways to ask its client."""
 
 
 class Continuation(ABC):

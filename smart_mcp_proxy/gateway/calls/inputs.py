@@ -77,7 +77,7 @@ class InputRounds:
         is_cleaned: Whether what steers a terminal or hides from the eye is taken out of questions.
 
     Attributes:
-        is_on: Whether any server may ask.
+        is_on: Whether any server may ask, or people may be asked to sign in at one.
     """
 
     def __init__(self, states: RequestStates, servers: Mapping[str, ServerConfig], *, is_cleaned: bool) -> None:
@@ -90,7 +90,7 @@ class InputRounds:
     def configure(self, servers: Mapping[str, ServerConfig]) -> None:
         """Makes these the servers; those may ask that their user allows it."""
         self._asking = frozenset(name for name, config in servers.items() if config.input_requests)
-        self.is_on = bool(self._asking)
+        self.is_on = bool(self._asking) or any(config.is_personal for config in servers.values())
 
     async def begin(self, subject: Subject, client: ClientInput) -> Round:
         """The round that is to be sent next. A client of the handshake era is asked here what is pending.
@@ -104,7 +104,7 @@ class InputRounds:
                 raise _not_allowed(subject.server)
             return Round(subject, client, {}, None)
         if client.pending is not None:
-            client = await _ask_client(client, client.pending)
+            client = await ask_client(client, client.pending)
         kept = await self._states.open(subject, client.state) if client.state is not None else None
         return Round(subject, client, _adapt_capabilities(client.capabilities), kept)
 
@@ -160,7 +160,7 @@ class InputRounds:
         """A handshake-era client's answers to a task's questions; see `prepare_task_questions`."""
         shown = await self.prepare_task_questions(asked, server, sent.declared)
         pending = msgspec.json.encode({"inputRequests": shown, "requestState": None})
-        return (await _ask_client(sent.input, pending)).responses or {}
+        return (await ask_client(sent.input, pending)).responses or {}
 
     def _validate_questions(
         self, raw: bytes, server: str, declared: Mapping[str, Any]
@@ -199,7 +199,7 @@ class InputRounds:
         )
 
 
-async def _ask_client(client: ClientInput, pending: bytes) -> ClientInput:
+async def ask_client(client: ClientInput, pending: bytes) -> ClientInput:
     """Ask a client of the handshake era, one question after the other, and return its answers."""
     questions = msgspec.json.decode(pending)
     assert client.ask is not None

@@ -25,7 +25,7 @@ import asyncio
 import time
 from collections.abc import Callable, Coroutine, Mapping
 from copy import copy
-from dataclasses import KW_ONLY, dataclass
+from dataclasses import KW_ONLY, dataclass, replace
 from functools import partial
 from typing import Any
 
@@ -39,6 +39,7 @@ from smart_mcp_proxy.gateway.calls.gates import GATES, ArgumentSchemas, CallLimi
 from smart_mcp_proxy.gateway.calls.inputs import InputRounds, Round, build_incomplete_error
 from smart_mcp_proxy.gateway.calls.readiness import require_connected, wait_connected
 from smart_mcp_proxy.gateway.calls.request_states import Subject
+from smart_mcp_proxy.gateway.calls.sign_in_links import SignInLinks
 from smart_mcp_proxy.gateway.observability.tracing import Tracing
 from smart_mcp_proxy.gateway.results.cleaning import clean_error_async, show_progress
 from smart_mcp_proxy.gateway.results.results import INPUT_REQUIRED, ResultFacts, read_facts
@@ -62,6 +63,7 @@ class RequestPath:
         clients: The clients that some servers know each of; None where none does.
         continuation: Goes on with what servers make of calls besides answering them; None where they may not.
         tracing: Makes spans of the requests; None where nothing is traced.
+        sign_in_links: Asks people to sign in during a call; None where it does not.
     """
 
     fleet: Fleet
@@ -74,6 +76,7 @@ class RequestPath:
     clients: Clients | None = None
     continuation: Continuation | None = None
     tracing: Tracing | None = None
+    sign_in_links: SignInLinks | None = None
 
     def __post_init__(self) -> None:
         self._rules = GateRules(self.limits, ArgumentSchemas())
@@ -90,7 +93,11 @@ class RequestPath:
             RequestError: What the caller said does not fit.
             UpstreamError: The server failed, or asks what it may not; `delivery` says whether the request may have run.
         """
-        work = self._run(exchange)
+        given = exchange.caller.input
+        if given is not None and self.sign_in_links is not None and self.sign_in_links.can_ask(given):
+            work = self.sign_in_links.run(exchange, given, self._run)
+        else:
+            work = self._run(exchange)
         if self.tracing is None or not exchange.caller.is_root:
             return work
         return self.tracing.serve(exchange.method, exchange.trace_name, exchange.caller.meta, work)
@@ -128,7 +135,7 @@ class RequestPath:
                 self.note(exchange, outcome, delivery, self.clock() - started)
             if outcome != INPUT_REQUIRED or exchange.caller.input is None or exchange.caller.input.ask is None:
                 return answer
-            exchange = exchange.again(answer.text)
+            exchange = exchange.with_input(replace(exchange.caller.input, pending=answer.text))
 
     def _end_span(self, exchange: RequestExchange, outcome: str) -> None:
         if self.tracing is not None:

@@ -28,7 +28,7 @@ from smart_mcp_proxy.gateway.visibility.contents import Contents, require_unchan
 from smart_mcp_proxy.gateway.visibility.items import Target
 from smart_mcp_proxy.gateway.visibility.links import Links, is_instruction
 from smart_mcp_proxy.gateway.visibility.skill_lookup import decode_skill_entry, read_skill_manifest
-from smart_mcp_proxy.models import ToolKey, ToolRecord, WithheldState
+from smart_mcp_proxy.models import ClientInput, ToolKey, ToolRecord, WithheldState
 from smart_mcp_proxy.names import shelf
 from smart_mcp_proxy.raw_result import RawResult
 from smart_mcp_proxy.skills import SkillFile, frontmatter_problem
@@ -307,11 +307,9 @@ class _ContentExchange(RequestExchange):
         """The method, and whether a link led there."""
         return super().detail() | ({"via": "link"} if self._ask.target.is_linked else {})
 
-    def again(self, asked: bytes) -> Self:
-        """The same request, with the client to be asked what the server asked."""
-        caller = self._ask.caller
-        assert caller.input is not None
-        caller = structs.replace(caller, input=replace(caller.input, pending=asked))
+    def with_input(self, given: ClientInput) -> Self:
+        """The same request, with these ways to ask its client."""
+        caller = structs.replace(self._ask.caller, input=given)
         return type(self)(replace(self._ask, caller=caller), self._state, self._checks, self._limits)
 
 

@@ -15,7 +15,7 @@ from smart_mcp_proxy.gateway.calls.tasks import TaskRef, Tasks, build_task_failu
 from smart_mcp_proxy.gateway.indexing.list_state import ListState
 from smart_mcp_proxy.gateway.results.results import decode_members, fit_to_era
 from smart_mcp_proxy.gateway.shared.agent_tools import Caller
-from smart_mcp_proxy.models import CallRequest, ToolRecord
+from smart_mcp_proxy.models import CallRequest, ClientInput, ToolRecord
 from smart_mcp_proxy.raw_result import RawResult
 from smart_mcp_proxy.upstream import Upstream
 
@@ -165,6 +165,6 @@ class _TaskExchange(RequestExchange):
             return error  # it is about the answers, or says no more than we would
         return unknown_task(self.server if self._ask.ref.run else "")
 
-    def again(self, asked: bytes) -> Self:
+    def with_input(self, given: ClientInput) -> Self:
         """The same request; nobody is asked while it is made."""
         return self

@@ -14,7 +14,7 @@ from smart_mcp_proxy.errors import UpstreamError
 from smart_mcp_proxy.gateway.shared.changes import Changes
 from smart_mcp_proxy.gateway.shared.refusals import differs_here
 from smart_mcp_proxy.models import PENDING_STATES, ContentKind, ServerState, ServerStatus, ToolRecord
-from smart_mcp_proxy.names import shelf
+from smart_mcp_proxy.names import extract_server_name, shelf
 from smart_mcp_proxy.upstream import Fleet
 
 FIRST_LIST_S = 5.0
@@ -174,12 +174,18 @@ class ListState:
     def require_approved(self, record: ToolRecord) -> None:
         """Require the item as approved in the list of this process, or no list yet.
 
+        What a server listed to a person at another process alone is not missing here: it stands in their list.
+
         Raises:
             QuarantinedError: The server's own list holds another definition, or none.
         """
         listed = self.catalog.get_listed_hash(record.key)
-        if listed is not None and listed != record.change_hash:
+        if listed is not None and listed != record.change_hash and (listed or not self._is_personal(record)):
             raise differs_here(record.key)
+
+    def _is_personal(self, record: ToolRecord) -> bool:
+        upstream = self._fleet.upstreams.get(extract_server_name(record.key.server))
+        return upstream is not None and upstream.is_personal
 
     def age_s(self, servers: Collection[str]) -> float | None:
         """Seconds since the last successful listing of any of `servers`; None if there was none.

@@ -1,7 +1,8 @@
 """Lists of servers that list each person something of their own: one catalog, and who was listed what.
 
 A definition is stored and approved once, whoever it is listed to. Names and hashes of what each person was listed are
-kept beside it, so that after a restart, and at other gateways on the store, each person still sees their own part.
+kept beside it, so that after a restart, and at other gateways on the store, each person still sees their own part. They
+are no secret: the store has them readable, and sealed, so that nobody but a gateway can show a person more.
 """
 
 import asyncio
@@ -89,7 +90,7 @@ class PersonLists:
         self._take(_Stored(person, place, hashes))
         self._changed()
         key = hashlib.sha256(json.dumps([person, place]).encode()).hexdigest()
-        box = msgspec.json.encode(_Stored(person, place, hashes))
+        box = self._catalog.seals.seal_box(_KIND, key, msgspec.json.encode(_Stored(person, place, hashes)))
         value = SealedValue(_KIND, key, box, uuid.uuid4().hex, None)
         await self._catalog.write(partial(sealed.store, value=value), is_ordered=False)
 
@@ -108,7 +109,11 @@ class PersonLists:
         boxes = await self._catalog.read(partial(sealed.read_all, kind=_KIND))
         for key, box in boxes.items():
             if stamps.get(key) != self._stamps.get(key):
-                stored = msgspec.json.decode(box, type=_Stored)
+                data = self._catalog.seals.open_box(_KIND, key, box)
+                if data is None:
+                    log.warning("what a person was listed was changed in the catalog by something else than a gateway")
+                    continue
+                stored = msgspec.json.decode(data, type=_Stored)
                 if self.listed_to(stored.person).get(stored.place) != stored.hashes:
                     self._take(stored)
                     self._changed()

@@ -21,8 +21,15 @@ _NETWORK: Final = re.compile(
     r"\bEAI_AGAIN\b|\bENOTFOUND\b|name resolution|dns error|socket|connect\b|network", re.IGNORECASE
 )
 
-_OWN_PROCESS: Final = re.compile(r"duckdb::InternalException|uv_resident_set_memory|/proc/self/")
-"""DuckDB, and programs of Node that watch their memory, end without these, and do not name the place."""
+_OWN_PROCESS: Final = re.compile(
+    r"duckdb::InternalException|uv_resident_set_memory|/proc/self/|Failed to create CoreCLR, HRESULT: 0x8007000E|"
+    r"' ended with signal 6\.$"
+)
+"""DuckDB, .NET, and programs of Node that watch their memory, end without these, and do not name the place: in a Rust
+program DuckDB aborts without a word."""
+_ENGINE: Final = re.compile(
+    r"docker\.errors\.DockerException|Docker daemon|docker\.sock|no podman implementation available", re.IGNORECASE
+)
 _HOST: Final = re.compile(r"mcpproxy refused a connection to ([\w.*:\[\]-]+), which allow.network does not list")
 """Written by the gateway among a server's lines."""
 
@@ -52,19 +59,23 @@ def find_refusals(lines: Iterable[str]) -> list[SandboxRefusal]:
     return [*found.values()]
 
 
-def hint_refusal(config: ServerConfig, lines: Sequence[str]) -> str:
+def hint_refusal(config: ServerConfig, lines: Sequence[str], failure: str = "") -> str:
     """Hint on what the system refused a server; empty where nothing it wrote tells.
 
     Args:
         config: The server.
         lines: The last ones that it wrote.
+        failure: Of its start or connection, as users see it.
     """
     if met := hint_limit(config, lines):
         return met
     if config.isolation.mode != "sandbox":
         return ""
+    if any(map(_ENGINE.search, lines)):
+        rights = f"mcpproxy server patch {shell_word(config.name)} isolation=none"
+        return f" It drives containers, by which it could do anything here, so no sandbox lets it do so: {rights}"
     command = f"mcpproxy server allow {shell_word(config.name)}"
-    if any(map(_OWN_PROCESS.search, lines)):
+    if any(map(_OWN_PROCESS.search, (*lines, failure))):
         return f" It runs in a sandbox that keeps figures of its own process from it: {command} --read /proc"
     refusals = find_refusals(lines)
     named = next((each for each in reversed(refusals) if each.path), None)

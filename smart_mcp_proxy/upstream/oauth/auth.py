@@ -192,7 +192,30 @@ class SignIns:
             except UpstreamError as exc:
                 problem = exc.message
             was_signed_in = await self.store.remove(name, url)
+        used = self._bearers.get((config.name, config.person))
+        if used is not None and used.is_open:
+            with suppress(UpstreamError):  # the next look at the store ends its use
+                await used.reload()
         return SignedOut(was_signed_in, is_revoked, problem)
+
+    def is_usable(self, held: SignIn) -> bool:
+        """Whether a sign-in still opens its server, or what renews it is at hand."""
+        return bool(held.refresh_token) or not held.expires_at_s or self._now() < held.expires_at_s
+
+    def build_link(self, config: ServerConfig) -> str:
+        """Build the address at which this person begins to sign in; empty where there is none for them."""
+        if config.person in ("", LOCAL.id) or not self._people_url or (config.oauth or {}).get("exchange"):
+            return ""
+        return f"{self._people_url.rstrip('/')}{CONNECT_PATH}{quote(config.name, safe='')}"
+
+    def build_person_hint(self, config: ServerConfig) -> str:
+        """Build the hint where a person of a team signs in; empty for who is at the machine."""
+        if link := self.build_link(config):
+            return f"Sign in at: {link}"
+        if config.person in ("", LOCAL.id):
+            return ""
+        name, person = shell_word(config.name), shell_word(config.person)
+        return f"The gateway's operator can let you: mcpproxy server login {name} --person {person}"
 
     async def watch(self, retry: Callable[[str, str], None]) -> None:
         """Takes up what other processes store, for as long as it runs.
@@ -237,14 +260,4 @@ class SignIns:
 
     def _flow(self, config: ServerConfig) -> SignInFlow:
         http = AuthHttp(config.name, config.url, self._tls, self._resolve)
-        return SignInFlow(config, http, self._now, _build_person_hint(config, self._people_url))
-
-
-def _build_person_hint(config: ServerConfig, people_url: str) -> str:
-    """Build the hint where a person of a team signs in; empty for who is at the machine."""
-    if config.person in ("", LOCAL.id):
-        return ""
-    if people_url:
-        return f"Sign in at: {people_url.rstrip('/')}{CONNECT_PATH}{quote(config.name, safe='')}"
-    person = shell_word(config.person)
-    return f"The gateway's operator can let you: mcpproxy server login {shell_word(config.name)} --person {person}"
+        return SignInFlow(config, http, self._now, self.build_person_hint(config))

@@ -8,6 +8,7 @@ from functools import partial
 from typing import Any, Final
 
 import httpx2
+import msgspec
 from mcp.client.auth import OAuthClientProvider, OAuthFlowError, OAuthRegistrationError, OAuthTokenError
 from mcp.client.auth.utils import (
     build_oauth_authorization_server_metadata_discovery_urls,
@@ -158,7 +159,8 @@ class SignInFlow:
                 f"Server '{self._server}': the answer to renewing its sign-in cannot be read.",
                 hint=f"It is tried again. If it lasts: {login_hint(self._server)}",
             )
-        return build_sign_in_record(provider.context, memory, self._now(), held)
+        renewed = build_sign_in_record(provider.context, memory, self._now(), held)
+        return msgspec.structs.replace(renewed, since_s=held.since_s)
 
     async def revoke(self, held: SignIn) -> bool:
         """Whether the authorization server took back what it gave; False where it offers no such thing.

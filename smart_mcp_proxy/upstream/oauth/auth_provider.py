@@ -207,6 +207,7 @@ def build_sign_in_record(context: OAuthContext, memory: Memory, now_s: float, ea
         wanted_scope=earlier.wanted_scope if earlier is not None else "",
         proof_key="" if memory.proofs is None else memory.proofs.key,
         is_proved=memory.is_proved,
+        since_s=now_s,
     )
 
 

@@ -47,6 +47,7 @@ class SignIn(msgspec.Struct, frozen=True):
         wanted_scope: What the server has asked for besides; the next sign-in asks for it as well.
         proof_key: Private key that the tokens are bound to, as a JSON Web Key; empty if they are bound to none.
         is_proved: The access token is sent with proofs; else it is a bearer token.
+        since_s: When the person signed in, whatever was renewed since; 0 where that was not kept.
     """
 
     issuer: str
@@ -61,6 +62,7 @@ class SignIn(msgspec.Struct, frozen=True):
     wanted_scope: str = ""
     proof_key: str = ""
     is_proved: bool = False
+    since_s: float = 0.0
 
     def __repr__(self) -> str:
         return f"<SignIn at {self.issuer}>"

@@ -21,7 +21,7 @@ from smart_mcp_proxy.upstream.protocol.codec import (
     read_messages,
     recover_request_id,
 )
-from smart_mcp_proxy.upstream.protocol.pending import PendingCalls
+from smart_mcp_proxy.upstream.protocol.pending import PendingCalls, is_same_id
 from smart_mcp_proxy.upstream.protocol.server_requests import Conversation, Reply, ReplySoon
 from smart_mcp_proxy.upstream.protocol.session import (
     LogLine,
@@ -121,7 +121,7 @@ class Inbox(BaseInbox):
         stated_id = message.request_id
         if request_id is not None and stated_id is None and message.has_lost_id:
             return self.pending.settle(message, request_id)
-        if request_id is not None and stated_id == request_id:
+        if request_id is not None and stated_id is not None and is_same_id(stated_id, request_id):
             return self.pending.settle(message)
         _log.debug("server %s: dropped a reply that nobody waits for", self.server)
         return False

@@ -46,6 +46,9 @@ _SPARE_ID_BITS: Final = 16
 _ID_BATCH: Final = 512
 """Drawn at a time: one system call for all of them."""
 
+_CUT_ID: Final = (1 << 32) - 1
+"""What is left of an id in a server that keeps 32 bits of it, as those made with rmcp 0.1.5 do."""
+
 _drawn_ids: list[int] = []
 
 
@@ -68,6 +71,12 @@ def next_request_id() -> int:
         numbers = array("Q", os.urandom(8 * _ID_BATCH))
         _drawn_ids.extend([_LEAST_ID | number >> _SPARE_ID_BITS for number in numbers])
         return _drawn_ids.pop()
+
+
+def is_same_id(answered: int, request_id: int) -> bool:
+    """Whether a reply's id is this one, or its last 32 bits, signed or not."""
+    is_cut = -(_CUT_ID >> 1) <= answered <= _CUT_ID and answered & _CUT_ID == request_id & _CUT_ID
+    return answered == request_id or is_cut
 
 
 class Reports:
@@ -191,7 +200,7 @@ class PendingCalls:
             exchange_id: The request on whose own exchange it came, where it carries no id.
         """
         request_id = message.request_id if exchange_id is None else exchange_id
-        call = self._calls.get(request_id) if request_id is not None else None
+        call = self._find(request_id) if request_id is not None else None
         if call is None:
             # An id that was lost (not another one): if only one call can be meant, it need not wait for its deadline.
             return exchange_id is None and message.has_lost_id and self._fail_only("it carries no usable id")
@@ -207,6 +216,12 @@ class PendingCalls:
         else:
             self._fail(call, self._build_unreadable_error(call, "its result is no JSON object"))
         return True
+
+    def _find(self, answered: int) -> PendingCall | None:
+        if call := self._calls.get(answered):
+            return call
+        found = [call for request_id, call in self._calls.items() if is_same_id(answered, request_id)]
+        return found[0] if len(found) == 1 else None
 
     def settle_broken(self, message: BrokenMessage, *, is_garbled: bool = True) -> bool:
         """Fails the request that a broken reply belongs to, if that is certain; False if it is not.
@@ -240,7 +255,7 @@ class PendingCalls:
             token = int(report.progressToken)
         except (msgspec.DecodeError, ValueError):
             return
-        call = self._calls.get(token)
+        call = self._find(token)
         if call is not None and call.reports is not NO_REPORTS and not call.reply.done():
             call.reports.offer(ProgressReport(report.progress, report.total, report.message))
 

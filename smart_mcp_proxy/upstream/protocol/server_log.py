@@ -60,6 +60,7 @@ _LITTLE: Final = re.compile(
       \W*(?:hint|help|example|examples|see|try|visit|docs|usage|options|learn\ more|for\ more|for\ help|more\ info)\b
     | \W*(?:exit(?:ing|ed)?|shutting\ down|stopp(?:ing|ed)|(?:good)?bye|terminat(?:ing|ed)|aborted)\b
     | \W*(?:installed|downloading|downloaded|resolved|prepared|building|built)\b
+    | Error:\ Command\ failed\b                                           # of a wrapper, below what the program said
     | .*(?:\bexited\ with\b|\bsub-exceptions?\)$|\bEvent\ loop\ is\ closed)
     | [\w.]*(?:CancelledError|GeneratorExit|KeyboardInterrupt|SystemExit|BrokenPipeError|ClosedResourceError)\b
     | npm\ (?:ERR!|error)\ (?!code\ E|.*(?:\ -\ |not\ in|could\ not|network|no\ matching|missing|notsup|engine|error))
@@ -162,13 +163,11 @@ _RULES: Final = (
     _Rule(_PLAIN - 5, re.compile("")),
 )
 """The first that fits counts."""
-_JSON_WORDS: Final = ("msg", "message", "error", "err")
+_JSON_WORDS: Final = (("msg", "message"), ("error", "err"))
 
 
 def rate(line: str) -> Rating:
-    """Score one line without colours and frames; a log line in JSON by the message in it."""
-    if line.startswith("{") and line.endswith("}"):
-        line = _extract_json_message(line) or line
+    """Score one line without colours and frames."""
     if _NEVER.match(line):
         return Rating(NEVER, line)
     if _LITTLE.match(line):
@@ -181,6 +180,12 @@ def rate(line: str) -> Rating:
     raise AssertionError("the last rule fits every line")
 
 
+def _read_line(line: str) -> str:
+    """A line; the message of one that is a log line in JSON."""
+    is_json = line.startswith("{") and line.rstrip().endswith("}")
+    return (_extract_json_message(line) if is_json else "") or line
+
+
 def _extract_json_message(line: str) -> str:
     """Message of a log line in JSON, after its level; empty where it holds none."""
     try:
@@ -189,7 +194,8 @@ def _extract_json_message(line: str) -> str:
         return ""
     if not isinstance(record, dict):
         return ""
-    said = next((record[word] for word in _JSON_WORDS if isinstance(record.get(word), str)), "")
+    words = [[record[word] for word in each if isinstance(record.get(word), str)][:1] for each in _JSON_WORDS]
+    said = ": ".join(dict.fromkeys(itertools.chain(*words)))
     level = record.get("level")
     return f"{level.upper()} {said}" if said and isinstance(level, str) else str(said)
 
@@ -203,7 +209,7 @@ def find_reason(lines: Iterable[str]) -> str:
     Returns:
         The quote; empty where nothing but warnings, stack frames and the like was written.
     """
-    plain = [_TERMINAL.sub("", line[:_LINE_CHARS]).rstrip() for line in lines][-_LINES:]
+    plain = [_TERMINAL.sub("", _read_line(line)[:_LINE_CHARS]).rstrip() for line in lines][-_LINES:]
     rated = list(_rate_lines(plain))
     best, best_weight, distance = -1, NEVER, 0
     for number in reversed(range(len(rated))):

@@ -29,18 +29,19 @@ _LACKED: Final = re.compile(
     r"undefined)\b",
     re.I,
 )
-_VARIABLE: Final = re.compile(r"(?<![\w/.$-])\$?\{?([A-Z][A-Z0-9]*(?:_[A-Z0-9]+)+)\b(?![/\\(]|\.\w)")
+_VARIABLE: Final = re.compile(r"(?<![\w/.$<-])\$?\{?([A-Z][A-Z0-9]*(?:_[A-Z0-9]+)+)\b(?![/\\(]|\.\w)")
 _NO_VARIABLE: Final = re.compile(r"(?:ERR|SELF_SIGNED|UNABLE_TO|DEPTH_ZERO|HTTP)_|.*_NOT_FOUND$")
 """Codes of errors, which are written alike."""
 _CHOICE: Final = re.compile(r"\b(?:either|one of|or)\b", re.I)
 _OPTION: Final = re.compile(
-    r"(?:required option|arguments are required:|missing (?:required )?(?:option|argument|flag)s?:?|"
-    r"required flag\(s\)|requires? the) ['\"`]?(--?[a-z][\w-]*)",
+    r"(?:required option|arguments (?:are required|were not provided):|"
+    r"missing (?:required )?(?:option|argument|flag)s?:?|required flag\(s\)|requires? the) ['\"`]?(--?[a-z][\w-]*)",
     re.I,
 )
 _PYTHON: Final = (
     re.compile(r"does not satisfy Python\s*>=?\s*(3\.\d+)"),
     re.compile(r"requires a different Python: [\d.]+ not in '>=\s*(3\.\d+)"),
+    re.compile(r"Requires-Python [>~]=\s*(3\.\d+)"),
     re.compile(r"newer than PyO3's maximum supported version \((3\.\d+)\)"),
 )
 _PYTHON_SINCE: Final = {
@@ -62,7 +63,7 @@ _NODE_SINCE: Final = {
     "20": re.compile(r"\b(?:File|CustomEvent|crypto) is not defined"),
     "22": re.compile(
         r"provide an export named '(?:enableCompileCache|glob|styleText|registerHooks)'|Promise\.withResolvers is not|"
-        r"built-in module: node:sqlite|\bWebSocket is not defined|\bERR_REQUIRE_ESM\b"
+        r"built-in module: node:sqlite|markAsUncloneable is not|\bWebSocket is not defined|\bERR_REQUIRE_ESM\b"
     ),
     "24": re.compile(r"\bURLPattern is not defined|RegExp\.escape is not a function"),
 }
@@ -107,6 +108,11 @@ _PLATFORMS: Final = (
 _MISSING_PACKAGE: Final = re.compile(
     r"npm error 404 .*could not be found|E404|was not found in the package registry|could not determine executable"
 )
+_SCRIPT_FAILED: Final = re.compile(
+    r"npm (?:ERR!|error) path \S*[/\\]node_modules[/\\].*\n(?:npm .*\n)?npm (?:ERR!|error) command (?:sh|cmd)"
+)
+_FAILED: Final = re.compile(r" ended with exit code [1-9]\d*\.$")
+"""Where nothing was written that says why."""
 _PACKAGE: Final = r"(?:@[a-z0-9][\w.-]*/)?[a-z0-9][\w.-]*"
 _DEPRECATED: Final = re.compile(rf"npm warn deprecated ({_PACKAGE})@\S+: (.*)")
 _ADDRESS: Final = re.compile(r"(https://[a-z0-9-]+(?:\.[a-z0-9-]+)+(?:/[\w-]+)*/(?:mcp|sse))(?![\w/.-]*[\w/-])")
@@ -243,6 +249,25 @@ def _install_library(ended: Ended) -> str:
     return ""
 
 
+def _skip_scripts(ended: Ended) -> str:
+    if ended.program != "npx" or "npm_config_ignore_scripts" in ended.config.env:
+        return ""
+    if not _SCRIPT_FAILED.search("\n".join(ended.written)):
+        return ""
+    why = "A script that runs when it is installed fails. Many programs do without: leave such scripts out"
+    return ended.patch(why, "env.npm_config_ignore_scripts=true")
+
+
+def _show_scripts(ended: Ended, failure: str) -> str:
+    if ended.program != "npx" or ended.said or not _FAILED.search(failure):
+        return ""
+    why = (
+        "npx is silent where a script that runs at an installation fails. Have it show what such scripts write "
+        "(npm_config_ignore_scripts=true leaves them out)"
+    )
+    return ended.patch(why, "env.npm_config_foreground_scripts=true")
+
+
 def _leave_out(ended: Ended) -> str:
     text = "\n".join((ended.said, *ended.written))
     only = next((only for pattern, only in _PLATFORMS if pattern.search(text)), "")
@@ -279,6 +304,7 @@ _CAUSES: Final[tuple[Callable[[Ended], str], ...]] = (
     _pass_variables,
     _add_option,
     _leave_out,
+    _skip_scripts,
     _correct_package,
 )
 
@@ -293,7 +319,8 @@ def extend_hint(hint: str, config: ServerConfig, environ: Mapping[str, str], wri
         written: By the server.
         failure: As users see it.
     """
-    remedy = find_remedy(config, written.reason(), written.last_connection())
+    said, lines = written.reason(), written.last_connection()
+    remedy = find_remedy(config, said, lines) or _show_scripts(Ended(config, said, lines), failure)
     seen = remedy or hint + network_hint(environ, config, failure)
     known = describe_missing(config.command, config.args, {*config.env, *config.inherit})
-    return " ".join(filter(None, (known, seen + hint_refusal(config, written.last(_LAST_LINES)))))
+    return " ".join(filter(None, (known, seen + hint_refusal(config, written.last(_LAST_LINES), failure))))

@@ -56,6 +56,7 @@ class SignedTokens:
         role_of: Says what its holder may do beside calling tools.
         on_verified: Told of each good token: whose it is, the provider's own token behind it, and when it ends.
         on_forgotten: Called when one of them was given back.
+        on_claims: Told whose a good token is, and what its provider says of them.
     """
 
     verifier: AuthProvider
@@ -67,6 +68,7 @@ class SignedTokens:
     def __post_init__(self) -> None:
         self.on_verified: Callable[[str, str, float], None] = lambda person, token, expires_s: None
         self.on_forgotten: Callable[[], None] = lambda: None
+        self.on_claims: Callable[[str, Mapping[str, Any]], None] = lambda person, claims: None
         self._known: OrderedDict[bytes, _Known] = OrderedDict()
         self._forgotten = 0
         self._renewed: set[bytes] = set()
@@ -153,6 +155,7 @@ class SignedTokens:
         if reach is None:
             return None
         role = self.role_of(token)
+        self.on_claims(f"{issuer}#{subject}", token.claims)
         return Principal(f"{issuer}#{subject}", reach, role, "" if role is None else find_name(token.claims))
 
     def forget(self) -> None:

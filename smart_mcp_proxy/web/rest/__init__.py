@@ -25,6 +25,7 @@ from smart_mcp_proxy.web.rest import (
     calls,
     config,
     servers,
+    sign_ins,
     tools,
 )
 from smart_mcp_proxy.web.rest.authorization import NetworkAuthorizer, operator_token
@@ -47,6 +48,7 @@ ROUTES: tuple[Endpoint, ...] = (
     *approvals.ROUTES,
     *activity.ROUTES,
     *agent_tokens.ROUTES,
+    *sign_ins.ROUTES,
 )
 PAGES = frozenset({START_PATH, DOCS_PATH, OPENAPI_PATH})
 """What is served beside the routes, to everyone who may connect."""

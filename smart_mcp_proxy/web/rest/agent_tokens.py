@@ -45,7 +45,10 @@ class NewTokenBody(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class TokenView(msgspec.Struct, frozen=True, omit_defaults=True):
-    """A token for display; `token` itself only at creation. Times in seconds since the epoch."""
+    """A token for display; `token` itself only at creation. Times in seconds since the epoch.
+
+    One that `is_altered` was changed in the catalog by something else than a gateway, and opens nothing.
+    """
 
     id: str
     name: str
@@ -58,6 +61,7 @@ class TokenView(msgspec.Struct, frozen=True, omit_defaults=True):
     revoked_s: float | None
     token: str = ""
     role: Role | None = None
+    is_altered: bool = False
 
 
 class TokensView(msgspec.Struct, frozen=True):
@@ -80,6 +84,7 @@ def build_token_view(token: AgentToken, secret: str = "") -> TokenView:
         revoked_s=token.revoked_s,
         token=secret,
         role=token.role,
+        is_altered=token.is_altered,
     )
 
 

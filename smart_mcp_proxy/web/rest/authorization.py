@@ -81,9 +81,9 @@ class NetworkAuthorizer:
             is_operator = True
         who = None if is_operator or not token or self._check is None else await self._check(request.scope)
         admitted = Admitted("web") if is_operator else None
-        if who is not None and who.role is not None:
+        if who is not None and (who.role is not None or operation.is_own):
             admitted = Admitted("web", who.role, who)
-        if admitted is None and operation.least is not None:
+        if admitted is None and not operation.is_open:
             raise UnauthorizedError(
                 "The token sent is not the operator's, and has no role."
                 if token

@@ -114,7 +114,7 @@ def _operation(endpoint: Endpoint, schema_of: dict[str, Any]) -> dict[str, Any]:
             },
             **{str(status): _failure(status) for status in endpoint.failure_statuses},
         },
-        "security": [{"operator": []}] if endpoint.operation.least is not None else [],
+        "security": [{"operator": []}] if not endpoint.operation.is_open else [],
     }
     if endpoint.body is not None:
         operation["requestBody"] = {"required": True, "content": json_content(schema_of[repr(endpoint.body)])}

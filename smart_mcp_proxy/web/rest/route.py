@@ -97,7 +97,7 @@ class Endpoint(NamedTuple):
     def failure_statuses(self) -> Sequence[int]:
         """The HTTP statuses of everything that may go wrong, in order."""
         kinds = {*self.failures, *_ON_ANY_REQUEST}
-        if self.operation.least is not None:
+        if not self.operation.is_open:
             kinds.add(messages.UnauthorizedError)
         if self.body is not None:
             kinds.add(messages.TooLargeError)

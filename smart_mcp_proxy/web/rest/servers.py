@@ -282,18 +282,19 @@ class Address(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 async def _begin_login(gateway: Gateway, request: Request) -> SignInView:
     name = _name(request)
-    return _build_sign_in_view(name, await gateway.admin.server_sign_ins.begin(name))
+    return _build_sign_in_view(name, await gateway.admin.server_sign_ins.begin(name, get_admitted(request).who.id))
 
 
 async def _get_login_state(gateway: Gateway, request: Request) -> SignInView:
     name = _name(request)
-    return _build_sign_in_view(name, await gateway.admin.server_sign_ins.of(name))
+    return _build_sign_in_view(name, await gateway.admin.server_sign_ins.of(name, get_admitted(request).who.id))
 
 
 async def _take_address(gateway: Gateway, request: Request) -> SignInView:
     name = _name(request)
     body = await decode_body(request, Address)
-    return _build_sign_in_view(name, await gateway.admin.server_sign_ins.take(name, body.address.strip()))
+    who = get_admitted(request).who
+    return _build_sign_in_view(name, await gateway.admin.server_sign_ins.take(name, body.address.strip(), who.id))
 
 
 def _build_sign_in_view(name: str, shown: ServerSignIn) -> SignInView:

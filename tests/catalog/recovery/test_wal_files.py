@@ -98,13 +98,13 @@ async def test_a_kill_before_it_was_noticed_takes_no_decision(
     async with open_catalog() as catalog:
         await catalog.sync("s", [tool("a"), tool("b")])
         token = AgentToken("late", "00" * 32, created_s=1.0, expires_s=None)
-        await catalog.write_through(partial(agent_tokens.store, token=token))
+        await catalog.write_through(partial(agent_tokens.store, token=token, seals=catalog.seals))
         reader = sqlite3.connect(data_dir / DATABASE_NAME, isolation_level=None)
         if not is_kept:
             reader.execute("BEGIN")
             reader.execute("SELECT count(*) FROM tools").fetchone()
         await catalog.block(BLOCKED, "user")
-        await catalog.write_through(partial(agent_tokens.revoke, name="late", now_s=2.0))
+        await catalog.write_through(partial(agent_tokens.revoke, name="late", now_s=2.0, seals=catalog.seals))
         reader.close()
         await catalog.append_activity([Activity("call", "p", "s:a", "ok", 1.0, 3.0, {})])
         remove(data_dir, removed)
@@ -113,7 +113,7 @@ async def test_a_kill_before_it_was_noticed_takes_no_decision(
         is_whole = is_kept or "-wal" not in removed
         assert catalog.is_closed is not is_whole
         assert ("a" in names(catalog), "b" in names(catalog)) == (is_whole, False)
-        held = await catalog.read(agent_tokens.find)
+        held = await catalog.read(partial(agent_tokens.find, seals=catalog.seals))
         assert [one.revoked_s for one in held] == ([2.0] if is_whole else [])
         assert bool(list(left.glob("*.corrupt-*"))) is not is_whole
 

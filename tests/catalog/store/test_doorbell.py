@@ -4,6 +4,7 @@ import asyncio
 import itertools
 import logging
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -53,8 +54,8 @@ async def test_each_change_of_another_gateway_wakes_those_that_follow(
         await told(two, "catalog")
         await two.refresh()
         assert ToolKey("s", "a") in two.snapshot.withheld
-        for work in (lambda c: agent_tokens.store(c, TOKEN), lambda c: agent_tokens.revoke(c, "ci", 1.0)):
-            await one.write(work)
+        for work in (partial(agent_tokens.store, token=TOKEN), partial(agent_tokens.revoke, name="ci", now_s=1.0)):
+            await one.write(partial(work, seals=one.seals))
             await told(two, "tokens")
 
 

@@ -36,11 +36,36 @@ def test_a_refused_path_is_named_with_the_command_that_allows_it(line: str, opti
         "terminate called after throwing an instance of 'duckdb::InternalException'",
         "Fatal error: Error: EACCES: permission denied, uv_resident_set_memory",
         "PermissionError: [Errno 13] Permission denied: '/proc/self/status'",
+        "Failed to create CoreCLR, HRESULT: 0x8007000E",
     ],
 )
 def test_figures_of_its_own_process_are_named(line: str) -> None:
     """A path of one process would mean another one at the next start."""
     assert hint_refusal(server(Isolation("sandbox")), [line]).endswith("allow 'my notes' --read /proc")
+    assert hint_refusal(server(Isolation("none")), [line]) == ""
+
+
+def test_an_abort_without_a_word_is_taken_for_one_over_these_figures() -> None:
+    """As DuckDB ends in programs written in Rust; who says why it aborts is believed."""
+    hint = hint_refusal(server(Isolation("sandbox")), [], "Server 'my notes' ended with signal 6.")
+    assert hint.endswith("allow 'my notes' --read /proc")
+    spoken = "Server 'my notes' ended with signal 6. It wrote: no such table"
+    assert hint_refusal(server(Isolation("sandbox")), ["no such table"], spoken) == ""
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "no podman implementation available: api (not available), cli (not available)",
+        "docker.errors.DockerException: Error while fetching server API version: ('Connection aborted.', "
+        "PermissionError(13, 'Permission denied'))",
+        "Cannot connect to the Docker daemon at unix:///var/run/docker.sock. Is the docker daemon running?",
+    ],
+)
+def test_an_engine_of_containers_is_for_servers_outside_the_sandbox(line: str) -> None:
+    """Which only a person says."""
+    hint = hint_refusal(server(Isolation("sandbox")), [line])
+    assert hint.endswith("mcpproxy server patch 'my notes' isolation=none")
     assert hint_refusal(server(Isolation("none")), [line]) == ""
 
 

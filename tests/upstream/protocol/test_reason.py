@@ -147,6 +147,25 @@ Add it to your configuration:
 {"level":"info","msg":"bye","pid":3}""",
         "FATAL ACME_TOKEN is not set",
     ),
+    "a program that a wrapper has started, whose log lines hold stacks": (
+        """\
+{"level":"fatal","message":"Authentication failed - check your tokens","error":"no such host","stacktrace":"%s"}
+node:child_process:930
+    throw err;
+    ^
+
+Error: Command failed: /app/node_modules/acme-linux-amd64/bin/acme-linux-amd64 --transport stdio
+    at genericNodeError (node:internal/errors:984:15)
+    at node:internal/modules/run_main:164:12 {
+  status: 1,
+  signal: null,
+  output: [ null, null, null ]
+}
+
+Node.js v20.20.2"""
+        % ("main.main\\n\\t/app/main.go:77\\n" * 40),
+        "FATAL Authentication failed - check your tokens: no such host",
+    ),
 }
 
 PYTHON = {

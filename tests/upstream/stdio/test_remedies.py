@@ -3,14 +3,15 @@
 import json
 import shlex
 import shutil
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
 from smart_mcp_proxy.servers import ServerConfig
 from smart_mcp_proxy.telemetry import secrets_hidden
-from smart_mcp_proxy.upstream.protocol.server_log import find_reason
-from smart_mcp_proxy.upstream.stdio.remedies import find_remedy
+from smart_mcp_proxy.upstream.protocol.server_log import ServerLog, find_reason
+from smart_mcp_proxy.upstream.stdio.remedies import extend_hint, find_remedy
 
 
 def describe(written: str, *args: str, command: str = "npx", **changes: Any) -> str:
@@ -26,7 +27,7 @@ def read_patch(hint: str) -> dict[str, Any]:
     words = shlex.split(hint.rpartition(": ")[2] if ": mcpproxy" not in hint else hint.partition(": mcpproxy")[2])
     assert words[:3] == ["server", "patch", "my server"]
     fields = dict(word.split("=", 1) for word in words[3:])
-    return {name: json.loads(value) if value[0] in "[n" else value for name, value in fields.items()}
+    return {name: json.loads(value) if value[0] in "[nt" else value for name, value in fields.items()}
 
 
 NODE_20 = """\
@@ -37,6 +38,30 @@ SyntaxError: The requested module 'node:module' does not provide an export named
     at ModuleJob._instantiate (node:internal/modules/esm/module_job:213:21)
 
 Node.js v20.20.2"""
+NODE_20_SQLITE = """\
+Failed to connect to SQLite database: Error [ERR_UNKNOWN_BUILTIN_MODULE]: No such built-in module: node:sqlite
+    at ModuleLoader.builtinStrategy (node:internal/modules/esm/translators:391:11)
+    at async ModuleJob._link (node:internal/modules/esm/module_job:148:19) {
+  code: 'ERR_UNKNOWN_BUILTIN_MODULE'
+}
+Fatal error: Error [ERR_UNKNOWN_BUILTIN_MODULE]: No such built-in module: node:sqlite
+    at ModuleLoader.builtinStrategy (node:internal/modules/esm/translators:391:11)
+    at async ModuleJob._link (node:internal/modules/esm/module_job:148:19) {
+  code: 'ERR_UNKNOWN_BUILTIN_MODULE'
+}"""
+NODE_20_UNDICI = """\
+/app/node_modules/@acme/mcp/index.js:81123
+      webidl.util.markAsUncloneable(this);
+                  ^
+
+TypeError: webidl.util.markAsUncloneable is not a function
+    at new CacheStorage (/app/node_modules/@acme/mcp/index.js:81123:19)
+    at node:internal/main/run_main_module:28:49
+
+Node.js v20.20.2"""
+NODE_20_ASKED = """\
+Error: Acme MCP server requires Node.js 22 or later (you have v20.20.2).
+Please update Node.js: https://nodejs.org"""
 PYTHON_311 = """\
 error: No solution found when resolving tool dependencies
   cause: Because the current Python version (3.11.7) does not satisfy Python>=3.12.0,<3.13 and all versions of acme-mcp
@@ -57,6 +82,8 @@ def test_a_newer_node_is_brought_by_npx_for_that_server_alone(monkeypatch: pytes
     engine = "npm warn EBADENGINE   required: { node: '>=22.12.0' },\nError: no"
     assert read_patch(describe(engine, "-y", "@acme/mcp")) == changed
     assert describe(NODE_20, *changed["args"]) == ""
+    for written in (NODE_20_SQLITE, NODE_20_UNDICI, NODE_20_ASKED):
+        assert read_patch(describe(written, "-y", "@acme/mcp")) == changed
     assert describe(NODE_20, "index.js", command="node").startswith("It needs Node.js 22 or later: install it")
 
 
@@ -100,7 +127,15 @@ def test_codes_of_errors_are_no_variables() -> None:
 
 
 def test_a_missing_option_is_named() -> None:
-    """Unless it is there."""
+    """Unless it is there; the name of its value is no variable."""
+    clap = """\
+error: the following required arguments were not provided:
+  --allowed-dir <ALLOWED_DIRS>
+
+Usage: acme-mcp --allowed-dir <ALLOWED_DIRS>
+
+For more information, try '--help'."""
+    assert "the option --allowed-dir" in describe(clap, "-y", "acme-mcp")
     said = "usage: acme-mcp [-h] --token TOKEN\nacme-mcp: error: the following arguments are required: --token"
     assert "the option --token" in describe(said, "acme-mcp", command="uvx")
     assert describe(said, "acme-mcp", "--token", "x", command="uvx") == ""
@@ -167,6 +202,33 @@ def test_a_package_that_has_moved_is_started_under_its_new_name_or_address() -> 
     expected = {"url": "https://mcp.acme.example/mcp", "command": None, "args": None}
     assert read_patch(describe(moved, "-y", "acme-mcp")) == expected
     assert describe(renamed, "-y", "@other/mcp") == ""
+
+
+def test_scripts_that_fail_at_an_installation_are_left_out() -> None:
+    """By the variable that npm reads, unless a library would do; a program that fails itself is something else."""
+    refused = """\
+npm error code 1
+npm error path /home/u/.npm/_npx/01f/node_modules/acme-mcp
+npm error command failed
+npm error command sh -c npx only-allow pnpm
+npm error npm error npx canceled due to missing packages and no YES option: ["only-allow@1.2.2"]
+npm error A complete log of this run can be found in: /home/u/.npm/_logs/2026-11-29T09_36_16_820Z-debug-0.log"""
+    assert read_patch(describe(refused, "-y", "acme-mcp")) == {"env.npm_config_ignore_scripts": True}
+    assert describe(refused, "-y", "acme-mcp", env={"npm_config_ignore_scripts": "true"}) == ""
+    assert describe(refused.replace("/node_modules/", "/"), "-y", "acme-mcp") == ""
+
+
+def test_npx_that_ends_in_silence_is_made_to_speak() -> None:
+    """As it does where such a script fails, whichever it is; a program that says why has said it."""
+    failure = "Server 'my server' ended with exit code 1."
+    config = ServerConfig("my server", "stdio", command="npx", args=("-y", "acme-mcp"))
+    written = ServerLog()
+    written.add("npm notice New minor version of npm available! 11.19.1 -> 11.21.2", is_said=True)
+    assert read_patch(extend_hint("", config, {}, written, failure)) == {"env.npm_config_foreground_scripts": True}
+    assert extend_hint("", config, {}, written, "Server 'my server' has not answered within 30 s.") == ""
+    assert extend_hint("", replace(config, command="acme-mcp"), {}, written, failure) == ""
+    written.add("Error: no licence", is_said=True)
+    assert extend_hint("", config, {}, written, f"{failure} It wrote: Error: no licence") == ""
 
 
 def test_a_name_that_is_not_published_is_to_be_corrected() -> None:

@@ -37,6 +37,8 @@ SHOTS = Path(__file__).parents[3] / ".cache" / "page"
 WIDTHS = (1280, 390)
 WITHIN_MS = 1_000
 SLOW_MS = 20_000
+MOST_DECISIONS = 10
+"""On three hundred definitions: at ten seconds each they take less than two minutes."""
 GRAVE = ("serious", "critical")
 FIRST = [
     tool("a", "Echo a text."),
@@ -138,16 +140,17 @@ async def test_every_place_fits_its_window(there: Opened, window: Watched) -> No
                 assert await window.page.evaluate("document.documentElement.scrollWidth <= innerWidth"), (place, width)
 
 
+async def find_grave(page: "Page") -> list[tuple[str, list[str]]]:
+    """What axe says of a page, as far as it is serious, with the elements."""
+    axe = pytest.importorskip("axe_playwright_python.async_playwright", reason="pip install --group dev").Axe()
+    # A script that the test brings; the page's own policy holds for the page.
+    results = await axe.run(page)
+    violations = [each for each in results.response["violations"] if each["impact"] in GRAVE]
+    return [(each["id"], [node["html"][:200] for node in each["nodes"][:2]]) for each in violations]
+
+
 async def test_no_place_has_a_serious_finding_of_axe(there: Opened, window: Watched) -> None:
     """Neither in light colours nor in dark ones, wide or narrow."""
-    axe = pytest.importorskip("axe_playwright_python.async_playwright", reason="pip install --group dev").Axe()
-
-    async def grave() -> list[tuple[str, list[str]]]:
-        # A script that the test brings; the page's own policy holds for the page.
-        results = await axe.run(window.page)
-        violations = [each for each in results.response["violations"] if each["impact"] in GRAVE]
-        return [(each["id"], [node["html"][:200] for node in each["nodes"][:2]]) for each in violations]
-
     found = []
     await window.open("search?q=echo")
     async with asyncio.timeout(60):
@@ -158,11 +161,11 @@ async def test_no_place_has_a_serious_finding_of_axe(there: Opened, window: Watc
             await window.page.set_viewport_size({"width": width, "height": 800})
             await window.page.emulate_media(color_scheme=scheme)  # type: ignore[arg-type]
             await window.open(place)
-            found += [(place, width, scheme, *each) for each in await grave()]
+            found += [(place, width, scheme, *each) for each in await find_grave(window.page)]
     assert found == []
     await window.open("clients")
     await window.page.evaluate("document.querySelectorAll('label').forEach((label) => label.remove())")
-    assert "label" in [name for name, _ in await grave()]  # it would be found
+    assert "label" in [name for name, _ in await find_grave(window.page)]  # it would be found
 
 
 async def test_a_definition_is_approved_with_the_keyboard_alone(there: Opened, window: Watched) -> None:
@@ -186,6 +189,34 @@ async def test_a_definition_is_approved_with_the_keyboard_alone(there: Opened, w
     await page.keyboard.press("Enter")
     await page.get_by_text("Approved s:d.").wait_for()
     assert there.gateway.visible.find("s:d") is not None
+
+
+async def test_three_hundred_new_definitions_are_decided_on_in_a_few_steps(chromium: "Browser", tmp_path: Path) -> None:
+    """Long ones and ones with many fields among them; what has to be scrolled is reached with the keyboard."""
+    many = {"type": "object", "properties": {f"field_{each}": {"type": "string"} for each in range(60)}}
+    kinds: tuple[dict[str, Any], ...] = ({"destructiveHint": True}, {}, {"readOnlyHint": True}, {"readOnlyHint": True})
+    waits = [
+        tool(f"t{each:03}", "It does a thing. " * (1 + each % 9 * 20), annotations=kinds[each % 4])
+        | ({"inputSchema": many} if each % 10 == 0 else {})
+        for each in range(300)
+    ]
+    async with opened(tmp_path, [tool("a")]) as there:
+        await there.turn([tool("a"), *waits])
+        found = await entered(there, chromium)
+        page = found.page
+        await found.open("waiting")
+        assert await page.locator(".diff .long").count() and await find_grave(page) == []
+        decisions = 0
+        while await page.locator("#definitions").count():
+            decisions += 1
+            if await page.locator("#bulk summary").count():
+                await page.locator("#bulk summary").click()
+                await page.locator("#bulk button").click()
+            else:
+                await page.get_by_role("button", name=re.compile(r"^Approve \d+ tools$")).click()
+            await page.get_by_role("status").filter(has_text="Approved").wait_for()
+        assert decisions <= MOST_DECISIONS and found.troubles == []
+        await found.context.close()
 
 
 async def test_two_browsers_see_each_others_change_within_a_second(

@@ -6,6 +6,8 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
+from fastmcp import Client
+from mcp_types import Implementation
 from page_gateway import ENVIRON, PLACES, Markup, Opened, browser, opened, stranger, tool
 from plain_http import plain_client
 
@@ -35,6 +37,14 @@ async def there(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Opene
     async with opened(tmp_path_factory.mktemp("entry"), [tool("a")]) as found:
         await found.turn([tool("a"), tool("b")])
         yield found
+
+
+async def test_a_client_without_a_session_stands_under_its_name(there: Opened) -> None:
+    """With its version, as one with a session does."""
+    async with Client(f"{there.base}/mcp", client_info=Implementation(name="my-agent", version="9.8")) as client:
+        await client.list_tools()
+    async with browser(there) as page:
+        assert re.search(r"<td>my-agent <small[^>]*>9\.8</small></td>", (await page.get("clients")).text)
 
 
 async def test_a_link_lets_one_browser_in_once(there: Opened) -> None:

@@ -216,7 +216,7 @@ async def _servers(settings: Settings, file: ServerFile) -> list[CheckResult]:
     try:
         async with open_api(settings, file.servers) as api:
             status = await api.status()
-            approvals = await api.approvals()
+            approvals, tokens = await api.approvals(), await api.tokens()
     except ProxyError as error:
         return [CheckResult("gateway", "fail", error.message, error.hint)]
     refused = {name for name, config in file.servers.items() if config.refusal is not None}  # `_config` has said why
@@ -224,6 +224,8 @@ async def _servers(settings: Settings, file: ServerFile) -> list[CheckResult]:
     # A gateway of an earlier version does not say what is unmatched.
     unmatched = (CheckResult("config", "warning", sentence) for sentence in status.get("unmatched", ()))
     found = [*servers, *unmatched, *gateway_findings(settings, file, status), _check_approvals(approvals)]
+    if approvals.get("is_sealed", True):
+        found += _check_tokens(tokens)
     return [*found, *_check_isolation(status["servers"])]
 
 
@@ -241,6 +243,15 @@ def _check_approvals(approvals: Mapping[str, Any]) -> CheckResult:
         return CheckResult("approvals", "ok", "nothing waits")
     words = f"{format_waiting_count(count)}; agents do not see {'it' if count == 1 else 'them'}."
     return CheckResult("approvals", "warning", words, "Look at what is new or changed.", "mcpproxy approve --list")
+
+
+def _check_tokens(tokens: Sequence[Mapping[str, Any]]) -> Iterator[CheckResult]:
+    """Warn of tokens whose rows do not carry the gateway's seal."""
+    names = [one["name"] for one in tokens if one.get("is_altered") and one["revoked_s"] is None]
+    if names:
+        words = f"changed in the catalog by something else than a gateway, and open nothing: {', '.join(names)}"
+        hint = "Find out what writes to the catalog, revoke them, and make others."
+        yield CheckResult("tokens", "warning", words, hint, "mcpproxy token list")
 
 
 def _check_isolation(servers: Sequence[Mapping[str, Any]]) -> Iterator[CheckResult]:

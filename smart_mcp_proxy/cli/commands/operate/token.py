@@ -140,6 +140,8 @@ async def revoke(name: str, /, *, json: bool = False) -> None:
 
 
 def _reach(token: Mapping[str, Any]) -> str:
+    if token.get("is_altered"):
+        return "nothing: changed by something else than a gateway"
     places = "all servers" if token["servers"] is None else ", ".join(token["servers"])
     held = "" if token["profile"] is None else f" within profile {token['profile']}"
     as_role = f", as {token['role']}" if token.get("role") else ""

@@ -3,25 +3,27 @@
 import asyncio
 import sys
 import threading
+import time
 import webbrowser
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any
 from urllib.parse import urlsplit
 
+import msgspec
 from anyio import to_thread
-from cyclopts import App
+from cyclopts import App, Parameter
 
 from smart_mcp_proxy.cli.support.access import open_api
 from smart_mcp_proxy.cli.support.api import read_servers
 from smart_mcp_proxy.cli.support.failure import UsageError, add_next_step, next_step, report
-from smart_mcp_proxy.cli.support.output import clean, plural, say, show_json
+from smart_mcp_proxy.cli.support.output import clean, plural, say, show, show_json, table
 from smart_mcp_proxy.cli.support.start import has_desktop, open_settings
 from smart_mcp_proxy.errors import ConfigError, ProxyError, ServerNotFoundError
 from smart_mcp_proxy.models import LOCAL, ServerState
 from smart_mcp_proxy.names import shell_word
-from smart_mcp_proxy.servers import ServerConfig, collect_secrets, expand, read_oauth
+from smart_mcp_proxy.servers import ServerConfig, collect_secrets, expand, read_oauth, require_named
 from smart_mcp_proxy.settings import Settings, environment
 from smart_mcp_proxy.telemetry import secrets_hidden
 
@@ -40,6 +42,7 @@ Examples:
   mcpproxy login
   mcpproxy login notion
   mcpproxy login notion --no-browser
+  mcpproxy login --list
 
 {_WITHOUT_BROWSER}""",
 )
@@ -61,7 +64,13 @@ Examples:
 
 @app.default
 async def login(
-    name: str | None = None, /, *, no_browser: bool = False, person: str = LOCAL.id, json: bool = False
+    name: str | None = None,
+    /,
+    *,
+    no_browser: bool = False,
+    person: str = LOCAL.id,
+    list_only: Annotated[bool, Parameter(name="--list")] = False,
+    json: bool = False,
 ) -> int:
     """Sign in to all servers that wait for it, or to one.
 
@@ -72,9 +81,14 @@ async def login(
         name: Server name; all servers that wait for a sign-in if left out.
         no_browser: Only print the address.
         person: Whose sign-in it is, at a server where each person has their own.
-        json: Print {"server", "issuer", "scopes", "expires_at_s", "is_renewable"}, as a list where no server is named.
+        list_only: Sign in nowhere; show how the sign-ins stand, and since when.
+        json: Print {"server", "issuer", "scopes", "expires_at_s", "is_renewable"}, as a list where no server is named;
+            with --list [{"server", "state", "since_s", "scopes", "url", "hint"}].
     """
     settings = open_settings()
+    if list_only:
+        await _show_sign_ins(settings, name, person, as_json=json)
+        return 0
     is_desktop = not no_browser and has_desktop()
     if name is not None:
         servers = await read_servers(settings)
@@ -83,6 +97,33 @@ async def login(
             show_json(signed_in)
         return 0
     return await _sign_in_to_all(settings, is_desktop=is_desktop, as_json=json)
+
+
+async def _show_sign_ins(settings: Settings, name: str | None, person: str, *, as_json: bool) -> None:
+    """Show a person's sign-ins, and those that all have together."""
+    # Here and not above: --help has to be quick.
+    from smart_mcp_proxy.gateway.admin.own_sign_ins import look_up
+    from smart_mcp_proxy.gateway.shared.shared_sign_ins import open_sign_ins
+    from smart_mcp_proxy.upstream import TlsContext
+
+    servers = await read_servers(settings)
+    if name is not None:
+        require_named(name, servers)
+    named = [config for config in servers.values() if name in (None, config.name) and config.can_use_oauth]
+    async with open_sign_ins(settings, TlsContext(environment())) as sign_ins:
+        found = [await look_up(sign_ins, config, environment(), person) for config in named]
+    shown = [each for each in found if each.state != "none" or servers[each.server].is_personal or name is not None]
+    if as_json:
+        show_json(msgspec.to_builtins(shown))
+        return
+    if not shown:
+        say("Nobody has signed in to a server.")
+        return
+    rows = []
+    for each in shown:
+        since = "" if each.since_s is None else time.strftime("%Y-%m-%d %H:%M", time.localtime(each.since_s))
+        rows.append([clean(each.server), each.state.replace("_", " "), since, clean(" ".join(each.scopes))])
+    show(table(["server", "sign-in", "since", "scopes"], rows))
 
 
 async def _sign_in_to_all(settings: Settings, *, is_desktop: bool, as_json: bool) -> int:

@@ -33,6 +33,7 @@ async def _list(visit: PageVisit) -> Response:
     wanted = visit.read_parameters(("name", "state", "sort"))
     servers = (await visit.read_status())["servers"]
     stats = await visit.ask("GET", "stats", {"by": "server", "since": SPAN.since, "bucket": SPAN.bucket} | _ALL_LATENCY)
+    own, _ = await visit.try_ask("sign-ins", {}, {"sign_ins": []})
     figures = _collect_figures(stats)
     chosen = [
         each
@@ -48,6 +49,7 @@ async def _list(visit: PageVisit) -> Response:
         states=sorted({each["state"] for each in servers}),
         sorts=SORTS,
         time=SPAN.words,
+        own=bool(own["sign_ins"]),
     )
 
 

@@ -11,9 +11,13 @@ from pathlib import Path
 from urllib.parse import parse_qs, urlsplit
 
 import anyio
+import keyring
 import pytest
 from cli_runs import PROGRAM, Run, environment
-from sign_in_fakes import Guarded, follow, guarded, redirect_of
+from keyring.backends.fail import Keyring as NoKeyring
+from sign_in_fakes import Guarded, Person, follow, guarded, redirect_of
+
+from smart_mcp_proxy.upstream import SignIns
 
 pytestmark = pytest.mark.anyio
 
@@ -78,6 +82,23 @@ async def test_login_prints_the_address_and_logout_forgets(env: dict[str, str], 
         assert server.provider.access_tokens == {}
         status, _, err = await finished(env, "server", "logout", "web")
         assert (status, "Nobody was signed in to server 'web'." in err) == (0, True)
+
+
+@pytest.mark.long  # processes of their own
+async def test_a_list_shows_one_persons_sign_ins(env: dict[str, str], server: Guarded) -> None:
+    """Where each person has their own: Ann's with --person, and without it those of the machine's user."""
+    keyring.set_keyring(NoKeyring())
+    entry = {"url": server.url, "oauth": {"per_user": True}}
+    Path(env["MCPPROXY_CONFIG_PATH"]).write_text(json.dumps({"mcpServers": {"web": entry}}))
+    async with Person().browser() as browser:
+        sign_ins = SignIns(Path(env["MCPPROXY_DATA_DIR"]))
+        held = await sign_ins.authorize_server(server.config(entry["oauth"], person="ann"), browser)
+    with anyio.fail_after(120):
+        _, out, _ = await finished(env, "login", "--list", "--person", "ann", "--json")
+        (row,) = json.loads(out)
+        assert (row["server"], row["state"], row["since_s"]) == ("web", "signed_in", held.obtained_at_s)
+        _, out, err = await finished(env, "login", "web", "--list")
+        assert "web" in out and "none" in out, err
 
 
 @pytest.mark.long  # a process of its own
