@@ -1,6 +1,7 @@
 """A server at which each person signs in: two people, each with their own token, connection and tools."""
 
 import asyncio
+import base64
 import random
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
@@ -255,3 +256,48 @@ async def test_what_people_came_with_is_traded_and_never_passed_on(tmp_path: Pat
     carried = {seen.headers.get("authorization") for seen in server.wire if seen.path == "/mcp"}
     assert carried == {"Bearer traded-for-front-ann", "Bearer traded-for-front-bob"}
     assert len(server.asked("/token")) == 2
+
+
+async def test_an_exchange_that_fails_for_one_person_costs_the_other_nothing(tmp_path: Path, server: Guarded) -> None:
+    """A token for another audience and a provider that is down: nothing is sent for Ann, and later she gets through."""
+    failures: dict[str, tuple[int, Any]] = {}
+
+    def trade(seen: Seen) -> tuple[int, Any]:
+        person = seen.form["subject_token"].removeprefix("front-")
+        if person in failures:
+            return failures[person]
+        token = f"traded-for-{person}"
+        server.provider.access_tokens[token] = AccessToken(token=token, client_id=token, scopes=SCOPES)
+        return 200, {"access_token": token, "token_type": "Bearer", "expires_in": 600} | kind
+
+    kind = {"issued_token_type": "urn:ietf:params:oauth:token-type:access_token"}
+    claims = base64.urlsafe_b64encode(b'{"aud": "https://other.example"}').decode().rstrip("=")
+    elsewhere = {"access_token": f"e30.{claims}.x", "token_type": "Bearer", "expires_in": 600}
+    server.answers["/token"] = trade
+    exchange = {"exchange": {"token_url": f"{server.base}/token", "audience": server.url}}
+    configs = {"web": server.config(exchange, trust="trusted")}
+    async with open_gateway(Settings(data_dir=tmp_path), configs, environ={}) as gateway:
+        gateway.start_upstreams()
+        for person in ("ann", "bob"):
+            gateway.upstreams.subjects.note(person, f"front-{person}", 4e9)
+        for answer, reason in (((200, elsewhere | kind), "another audience"), ((503, {}), "HTTP 503")):
+            failures["ann"] = answer
+            with pytest.raises(UpstreamError, match=reason), anyio.fail_after(20):
+                while True:
+                    await fail_as_said(gateway, "ann", reason)
+            assert "traded-for-bob" in await until_calls(gateway, "bob")
+        assert not any("ann" in seen.headers.get("authorization", "") for seen in server.wire if seen.path == "/mcp")
+        failures.clear()
+        gateway.upstreams.fleet.retry("web", "ann")
+        assert "traded-for-ann" in await until_calls(gateway, "ann")
+
+
+async def fail_as_said(gateway: Gateway, person: str, reason: str) -> None:
+    """Calls until the person's connection failed for this reason, and raises that."""
+    try:
+        await call(gateway, person)
+    except UpstreamError as error:
+        if reason in f"{error}":
+            raise
+        gateway.upstreams.fleet.retry("web", person)
+        await gateway.base.changes.wait()
