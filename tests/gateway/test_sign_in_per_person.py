@@ -137,6 +137,21 @@ async def test_one_person_signs_in_and_calls_and_the_other_is_asked_to(tmp_path:
         assert ann != bob
 
 
+async def test_who_signs_out_here_is_signed_out_at_once(tmp_path: Path, server: Guarded) -> None:
+    """Nothing more is sent for them, and the other person's calls go on."""
+    await sign_in(tmp_path, server, "ann")
+    bob = await sign_in(tmp_path, server, "bob")
+    async with opened(tmp_path, server) as gateway:
+        for person in ("ann", "bob"):
+            await until_calls(gateway, person)
+        assert (await gateway.admin.own_sign_ins.forget("web", Principal("ann"))).was_signed_in
+        sent = len(server.wire)
+        with pytest.raises(UpstreamAuthError):
+            await call(gateway, "ann")
+        assert [seen.path for seen in server.wire[sent:] if seen.path == "/mcp"] == []
+        assert bob in await call(gateway, "bob")
+
+
 async def test_each_person_sees_finds_and_calls_what_was_listed_to_them_alone(tmp_path: Path, server: Guarded) -> None:
     """A tool that the server lists to Bob alone exists for Bob alone, after a restart as well."""
     await sign_in(tmp_path, server, "ann")
