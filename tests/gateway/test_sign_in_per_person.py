@@ -1,6 +1,7 @@
 """A server at which each person signs in: two people, each with their own token, connection and tools."""
 
 import asyncio
+import base64
 import random
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
@@ -136,6 +137,21 @@ async def test_one_person_signs_in_and_calls_and_the_other_is_asked_to(tmp_path:
         assert ann != bob
 
 
+async def test_who_signs_out_here_is_signed_out_at_once(tmp_path: Path, server: Guarded) -> None:
+    """Nothing more is sent for them, and the other person's calls go on."""
+    await sign_in(tmp_path, server, "ann")
+    bob = await sign_in(tmp_path, server, "bob")
+    async with opened(tmp_path, server) as gateway:
+        for person in ("ann", "bob"):
+            await until_calls(gateway, person)
+        assert (await gateway.admin.own_sign_ins.forget("web", Principal("ann"))).was_signed_in
+        sent = len(server.wire)
+        with pytest.raises(UpstreamAuthError):
+            await call(gateway, "ann")
+        assert [seen.path for seen in server.wire[sent:] if seen.path == "/mcp"] == []
+        assert bob in await call(gateway, "bob")
+
+
 async def test_each_person_sees_finds_and_calls_what_was_listed_to_them_alone(tmp_path: Path, server: Guarded) -> None:
     """A tool that the server lists to Bob alone exists for Bob alone, after a restart as well."""
     await sign_in(tmp_path, server, "ann")
@@ -255,3 +271,48 @@ async def test_what_people_came_with_is_traded_and_never_passed_on(tmp_path: Pat
     carried = {seen.headers.get("authorization") for seen in server.wire if seen.path == "/mcp"}
     assert carried == {"Bearer traded-for-front-ann", "Bearer traded-for-front-bob"}
     assert len(server.asked("/token")) == 2
+
+
+async def test_an_exchange_that_fails_for_one_person_costs_the_other_nothing(tmp_path: Path, server: Guarded) -> None:
+    """A token for another audience and a provider that is down: nothing is sent for Ann, and later she gets through."""
+    failures: dict[str, tuple[int, Any]] = {}
+
+    def trade(seen: Seen) -> tuple[int, Any]:
+        person = seen.form["subject_token"].removeprefix("front-")
+        if person in failures:
+            return failures[person]
+        token = f"traded-for-{person}"
+        server.provider.access_tokens[token] = AccessToken(token=token, client_id=token, scopes=SCOPES)
+        return 200, {"access_token": token, "token_type": "Bearer", "expires_in": 600} | kind
+
+    kind = {"issued_token_type": "urn:ietf:params:oauth:token-type:access_token"}
+    claims = base64.urlsafe_b64encode(b'{"aud": "https://other.example"}').decode().rstrip("=")
+    elsewhere = {"access_token": f"e30.{claims}.x", "token_type": "Bearer", "expires_in": 600}
+    server.answers["/token"] = trade
+    exchange = {"exchange": {"token_url": f"{server.base}/token", "audience": server.url}}
+    configs = {"web": server.config(exchange, trust="trusted")}
+    async with open_gateway(Settings(data_dir=tmp_path), configs, environ={}) as gateway:
+        gateway.start_upstreams()
+        for person in ("ann", "bob"):
+            gateway.upstreams.subjects.note(person, f"front-{person}", 4e9)
+        for answer, reason in (((200, elsewhere | kind), "another audience"), ((503, {}), "HTTP 503")):
+            failures["ann"] = answer
+            with pytest.raises(UpstreamError, match=reason), anyio.fail_after(20):
+                while True:
+                    await fail_as_said(gateway, "ann", reason)
+            assert "traded-for-bob" in await until_calls(gateway, "bob")
+        assert not any("ann" in seen.headers.get("authorization", "") for seen in server.wire if seen.path == "/mcp")
+        failures.clear()
+        gateway.upstreams.fleet.retry("web", "ann")
+        assert "traded-for-ann" in await until_calls(gateway, "ann")
+
+
+async def fail_as_said(gateway: Gateway, person: str, reason: str) -> None:
+    """Calls until the person's connection failed for this reason, and raises that."""
+    try:
+        await call(gateway, person)
+    except UpstreamError as error:
+        if reason in f"{error}":
+            raise
+        gateway.upstreams.fleet.retry("web", person)
+        await gateway.base.changes.wait()

@@ -683,10 +683,11 @@ FAILURES: list[tuple[str, str, Any, int]] = [
     ("GET", "/activity/nothing", None, 404),
     ("POST", "/tokens", {"name": "ci"}, 409),
     ("DELETE", "/tokens/nobody", None, 404),
+    ("DELETE", "/sign-ins/nobody", None, 404),
 ]
-ELSEWHERE = {("POST", "/call"), ("POST", "/approvals/approve"), ("GET", "/tools/{name:path}")}
-"""Their other failures need a server at work: test_agent_broker.py, test_agent_approval.py and test_bad_upstreams.py
-show them."""
+ELSEWHERE = {("POST", "/call"), ("POST", "/approvals/approve"), ("GET", "/tools/{name:path}"), ("GET", "/sign-ins")}
+"""Their other failures need a server at work: test_agent_broker.py, test_agent_approval.py, test_bad_upstreams.py and
+test_own_sign_ins.py show them."""
 
 
 @pytest.mark.requirement("openapi")

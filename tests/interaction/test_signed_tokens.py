@@ -91,6 +91,10 @@ REFUSED: list[tuple[str, Callable[[Provider], str]]] = [
     ("not yet", lambda one: one.token(additional_claims={"nbf": int(time.time()) + 3_600})),
     ("an odd beginning", lambda one: one.token(additional_claims={"nbf": "soon"})),
     ("no subject", lambda one: one.token(additional_claims={"sub": None})),
+    ("a subject that is a number", lambda one: one.token(additional_claims={"sub": 7})),
+    ("a subject that is a list", lambda one: one.token(additional_claims={"sub": ["ann"]})),
+    ("an issuer that is a list", lambda one: one.token(additional_claims={"iss": [ISSUER]})),
+    ("ended an hour ago", lambda one: one.token(expires_in_seconds=-3_600)),
     ("no scope", lambda one: one.token(scopes=None)),
     ("other scopes", lambda one: one.token(scopes=["mcp", "read", "mcp:admin"])),
     ("odd servers", lambda one: one.token(additional_claims={"mcp_servers": 7})),
@@ -158,6 +162,13 @@ async def test_a_token_of_a_provider_whose_clock_is_ahead_is_good_at_once(base: 
     token = provider.token(additional_claims={"nbf": int(time.time()) + 25})
     async with over_http(base, "modern", bearer(token)) as agent:
         assert not (await agent.call("call_tool_read", name="old:look", args={"entry": 1})).get("isError")
+
+
+async def test_a_token_with_a_thousand_groups_is_as_good_as_any(base: str, provider: Provider) -> None:
+    """Some providers name every group of a large company."""
+    many = {"groups": [f"group-{number}" for number in range(1_000)]}
+    async with over_http(base, "modern", bearer(provider.token(additional_claims=many))) as agent:
+        assert (await agent.call("retrieve_tools", query="look"))["structuredContent"]["tools"]
 
 
 async def test_a_principal_is_issuer_and_subject_and_a_session_keeps_its_reach(base: str, provider: Provider) -> None:

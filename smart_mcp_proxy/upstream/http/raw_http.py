@@ -192,7 +192,7 @@ class RawHttpSession(UpstreamSession):
                 async with asyncio.timeout(_CLOSE_S):
                     await self._has_ended_calls.wait()
 
-    def _build_lost_error(self, *, was_sent: bool) -> UpstreamError:
+    def _describe_loss(self, *, was_sent: bool) -> UpstreamError:
         return self._endpoint.build_lost_error(self._reason or "ended the session", self._cause, was_sent=was_sent)
 
     # --- agreeing on an era

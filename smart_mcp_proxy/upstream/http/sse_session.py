@@ -137,7 +137,7 @@ class SseSession(StreamSession):
             self._has_address.set_exception(self._build_lost_error(was_sent=False))
             self._has_address.exception()  # seen: whoever waited may have gone with another error
 
-    def _build_lost_error(self, *, was_sent: bool) -> UpstreamError:
+    def _describe_loss(self, *, was_sent: bool) -> UpstreamError:
         hint = self._failure.hint
         return self._endpoint.build_lost_error(self._reason or "ended", self._cause, was_sent=was_sent, hint=hint)
 

@@ -5,7 +5,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Callable, Coroutine, Mapping
 from typing import Any, Final, Protocol, Self
 
-from smart_mcp_proxy.errors import UpstreamError, UpstreamTimeoutError
+from smart_mcp_proxy.errors import UpstreamAuthError, UpstreamError, UpstreamTimeoutError
 from smart_mcp_proxy.extensions import SHOWS_APPS
 from smart_mcp_proxy.models import Era, OnMessage, OnProgress
 from smart_mcp_proxy.raw_result import RawResult
@@ -187,6 +187,13 @@ class UpstreamSession(ABC):
 
     def _build_lost_error(self, *, was_sent: bool) -> UpstreamError:
         """The error of a request that the end of the session leaves without an answer."""
+        end = self._end_error
+        if isinstance(end, UpstreamAuthError):  # a new sign-in is what helps
+            return UpstreamAuthError(end.message, hint=end.hint, delivery="unknown" if was_sent else "not_sent")
+        return self._describe_loss(was_sent=was_sent)
+
+    def _describe_loss(self, *, was_sent: bool) -> UpstreamError:
+        """The same by the reason for which the session ended."""
         return build_lost_error(self._server, self._reason or "ended", was_sent=was_sent)
 
 

@@ -12,6 +12,7 @@ from page_gateway import Browser, Opened, opened, stranger, tool
 from plain_http import plain_client
 from sign_in_fakes import Guarded, Person, guarded
 
+from smart_mcp_proxy.errors import UpstreamError
 from smart_mcp_proxy.gateway.admin.agent_tokens import Scope
 from smart_mcp_proxy.models import Role
 from smart_mcp_proxy.upstream import SignIns
@@ -99,6 +100,19 @@ async def test_who_does_not_reach_a_server_does_not_learn_of_it(there: Opened) -
     as_eve = {"authorization": f"Bearer {made.secret}"}
     assert (await ask(there, as_eve))["sign_ins"] == []
     assert (await ask(there, as_eve, "DELETE", "sign-ins/web"))["error"]["code"] == "server_not_found"
+
+
+async def test_while_the_store_fails_nobody_is_called_signed_out(
+    there: Opened, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What cannot be looked up is an error, and not an answer."""
+
+    async def fail(server: str, url: str) -> None:
+        raise UpstreamError("The store fails.", hint="")
+
+    _, as_ann = await make_person(there, "ann")
+    monkeypatch.setattr(there.gateway.upstreams.sign_ins.store, "read", fail)
+    assert (await ask(there, as_ann))["error"]["code"] == "upstream_failed"
 
 
 async def test_an_operator_who_begins_a_sign_in_begins_their_own(there: Opened) -> None:
