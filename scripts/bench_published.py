@@ -22,7 +22,7 @@ from bench.desktop.tree import adopt_orphans, descendants, end_all
 from bench.process import cpu_s
 from bench.targets import free_port
 from trials.servers import InstallError, PublishedServer, install, mark_processes, read_table
-from trials.session import RawSession
+from trials.session import EndedError, RawSession
 
 ATLAS = Path(__file__).parent.parent / "tests" / "atlas"
 STILL_S = 20.0
@@ -46,7 +46,11 @@ def main() -> int:
     print("|---|---|---|---|---|---|---|")
     for name, command in ways.items():
         if name in (options.only or ways):
-            print(asyncio.run(_measure(name, command, options)), flush=True)
+            try:
+                row = asyncio.run(_measure(name, command, options))
+            except (EndedError, TimeoutError) as error:
+                row = f"| {name} | none: {type(error).__name__} | | | | | |"
+            print(row, flush=True)
             end_all(15.0)
     return 0
 
