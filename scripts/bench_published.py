@@ -1,8 +1,9 @@
 """Measures one gateway in front of published servers, beside two peers with the same file, where these can.
 
-The servers are those that the report of `make atlas` calls up, the smallest first, installed in a folder that stays. A
-gateway has started them when its own list no longer grows. Memory is PSS, which divides shared pages; processor time
-is that until then, of the gateway's own process and of all others, which are the servers. Linux alone.
+The servers are those that the report of `make atlas` calls up, the smallest first, installed in a folder that stays;
+those that are there already come before others. A gateway has started them when its own list no longer grows. Memory
+is PSS, which divides shared pages; processor time is that until then, of the gateway's own process and of all others,
+which are the servers. Linux alone.
 
     python scripts/bench_published.py FOLDER --mcp-hub PATH --mcp-compressor PATH
 """
@@ -21,7 +22,7 @@ from bench.desktop.tree import adopt_orphans, descendants, end_all
 from bench.process import cpu_s
 from bench.targets import free_port
 from trials.servers import InstallError, PublishedServer, install, mark_processes, read_table
-from trials.session import RawSession
+from trials.session import EndedError, RawSession
 
 ATLAS = Path(__file__).parent.parent / "tests" / "atlas"
 STILL_S = 20.0
@@ -45,7 +46,11 @@ def main() -> int:
     print("|---|---|---|---|---|---|---|")
     for name, command in ways.items():
         if name in (options.only or ways):
-            print(asyncio.run(_measure(name, command, options)), flush=True)
+            try:
+                row = asyncio.run(_measure(name, command, options))
+            except (EndedError, TimeoutError) as error:
+                row = f"| {name} | none: {type(error).__name__} | | | | | |"
+            print(row, flush=True)
             end_all(15.0)
     return 0
 
@@ -67,7 +72,7 @@ def _install_all(folder: Path, count: int, python: str) -> dict[str, Any]:
     table = {each.name: each for each in read_table(ATLAS / "servers.toml")}
     up = [name for name, row in report.items() if row["outcome"] in {"same", "different"} and name in table]
     entries: dict[str, Any] = {}
-    for name in sorted(up, key=lambda name: float(report[name]["size_mb"])):
+    for name in sorted(up, key=lambda name: (not (folder / f"{name}.argv").exists(), report[name]["size_mb"])):
         if len(entries) < count and (argv := _install_one(table[name], folder / name, python)):
             environ = table[name].environ(folder / name)
             environ["PUBLISHED_SERVER"] = mark_processes("all")
@@ -145,7 +150,15 @@ def _describe(own: int) -> str:
     others = [pid for pid in descendants() if pid != own]
     pss = {pid: _read_pss_mb(pid) for pid in (own, *others)}
     cells = (f"{pss.pop(own):,.0f} MB", f"{cpu_s(own):.1f} s", f"{sum(pss.values()):,.0f} MB")
-    return f"{' | '.join(cells)} | {sum(map(cpu_s, others)):.1f} s"
+    return f"{' | '.join(cells)} | {sum(map(_read_cpu_s, others)):.1f} s"
+
+
+def _read_cpu_s(pid: int) -> float:
+    """Processor time of a process that may have ended meanwhile."""
+    try:
+        return cpu_s(pid)
+    except OSError:
+        return 0.0
 
 
 def _read_pss_mb(pid: int) -> float:

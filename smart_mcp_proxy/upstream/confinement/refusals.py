@@ -14,7 +14,8 @@ _REFUSED: Final = re.compile(
 )
 _PLACE: Final = re.compile(r"""["'`](/[^"'`]+)["'`]|(?<![\w/.:~-])(/[^\s"'`:,;()]+)""")
 _CHANGES: Final = re.compile(
-    r"EROFS|read-only|mkdir|rmdir|unlink|rename|creat|writ|truncate|link|chmod|copyfile|touch|lock", re.IGNORECASE
+    r"EROFS|read-only|mkdir|rmdir|unlink|rename|creat|writ|truncate|link|chmod|copyfile|touch|lock|\.log\b",
+    re.IGNORECASE,
 )
 """In a line about something that was to be changed."""
 _NETWORK: Final = re.compile(
@@ -80,8 +81,9 @@ def hint_refusal(config: ServerConfig, lines: Sequence[str], failure: str = "") 
     refusals = find_refusals(lines)
     named = next((each for each in reversed(refusals) if each.path), None)
     if named is not None:
-        place = shell_word(named.path)
-        return f" It runs in a sandbox that keeps it from {named.path}: {command} --{named.access} {place}"
+        place, held = shell_word(named.path), config.isolation.allow
+        access = "write" if held and named.path in held.read else named.access  # reading it was not enough
+        return f" It runs in a sandbox that keeps it from {named.path}: {command} --{access} {place}"
     allow = config.isolation.allow
     if allow is not None and allow.network is not True:
         if host := next(filter(None, map(_HOST.match, reversed(lines))), None):

@@ -21,6 +21,7 @@ def server(isolation: Isolation) -> ServerConfig:
         ("sh: 1: cannot create /home/u/log: Permission denied", "--write /home/u/log"),
         ('  cause: Permission denied (os error 13) at path "/home/u/.tmpX" while writing', "--write /home/u/.tmpX"),
         ("open /home/u/.kube/config: permission denied", "--write /home/u/.kube/config"),
+        ("PermissionError: [Errno 13] Permission denied: '/etc/acme.log'", "--write /etc/acme.log"),
         ("ls: cannot open directory '/root': Permission denied", "--read /root"),
     ],
 )
@@ -51,6 +52,14 @@ def test_an_abort_without_a_word_is_taken_for_one_over_these_figures() -> None:
     assert hint.endswith("allow 'my notes' --read /proc")
     spoken = "Server 'my notes' ended with signal 6. It wrote: no such table"
     assert hint_refusal(server(Isolation("sandbox")), ["no such table"], spoken) == ""
+
+
+def test_a_place_that_may_be_read_already_is_to_be_written() -> None:
+    """Where the line does not tell what was refused."""
+    line = "PermissionError: [Errno 13] Permission denied: '/etc/hostname'"
+    assert hint_refusal(server(Isolation("sandbox")), [line]).endswith("--read /etc/hostname")
+    held = server(Isolation("sandbox", allow=Allowance(read=("/etc/hostname",))))
+    assert hint_refusal(held, [line]).endswith("--write /etc/hostname")
 
 
 @pytest.mark.parametrize(
