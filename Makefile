@@ -26,7 +26,7 @@ install: $(INSTALLED) ## Install the gateway and its development tools into .ven
 
 # What a user needs: a third of what development takes.
 $(RUNNABLE): pyproject.toml
-	@echo "Installing the gateway into $(VENV), once: about a minute, 250 MB" >&2
+	@echo "Installing the gateway into $(VENV), once: about a minute, 280 MB" >&2
 	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	@$(BIN)/python scripts/install_shown.py 60 --editable .
 	@touch $@

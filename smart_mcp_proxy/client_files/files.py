@@ -248,6 +248,8 @@ def _require_writable(path: Path) -> None:
         return
     except OSError as exc:
         raise ConfigError(f"{path} cannot be read: {exc.strerror}.") from exc
+    if os.statvfs(path).f_flag & os.ST_RDONLY:
+        raise ConfigError(f"{path} is on a disk that can only be read.", hint="Mount it for writing first.")
     if not facts.st_mode & stat.S_IWUSR or not os.access(path, os.W_OK):
         raise ConfigError(f"{path} is read-only.", hint=f"If it may be changed: chmod u+w {shell_word(str(path))}")
     if facts.st_nlink > 1:

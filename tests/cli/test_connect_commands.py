@@ -268,6 +268,18 @@ def test_links_and_read_only_files(run: Run, cursor: Path, home: Path) -> None:
     assert run("connect", "cursor", "--write").status == 1
 
 
+def test_a_file_on_a_disk_that_can_only_be_read_is_no_matter_of_its_mode(
+    run: Run, cursor: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nobody is sent to chmod, which would change nothing."""
+    facts = list(os.statvfs(cursor))
+    facts[8] |= os.ST_RDONLY
+    monkeypatch.setattr(os, "statvfs", lambda _: os.statvfs_result(facts))
+    done = run("connect", "cursor", "--write")
+    assert done.status == 1 and "disk that can only be read" in done.err and "chmod" not in done.err
+    assert cursor.read_text() == CURSOR
+
+
 def test_a_projects_file_does_not_lead_out_of_the_project(run: Run, home: Path) -> None:
     """A stranger's checkout may hold a link to anything."""
     (home / "proj").mkdir()

@@ -18,6 +18,7 @@ QUESTIONS: dict[str, tuple[list[str], Steps]] = {
     "init": (["init"], [(b"Take over which", CTRL_C)]),
     "init-files": (["init"], [(b"Take over which", b"svc\n"), (b"stay variables", CTRL_C)]),
     "init-value": (["init"], [(b"Take over which", b"svc\n"), (b"stay variables", b"y\n"), (b"not now", CTRL_C)]),
+    "approve-reseal": (["approve", "--reseal"], [(b"[y/N]", CTRL_C)]),
     "server-approve": (["server", "approve", "mine"], [(b"[y/N]", CTRL_C)]),
     "server-isolate": (["server", "isolate", "free"], [(b"[y/N]", CTRL_C)]),
 }

@@ -100,7 +100,7 @@ def _clients(settings: Settings) -> list[CheckResult]:
     """Servers of MCP clients that the gateway does not have, and client files that cannot be read."""
     users, project, problems = summarize_clients(settings, Path.cwd())
     found = [
-        CheckResult("clients", "ok", sentence, "Look at them: mcpproxy init")
+        CheckResult("clients", "ok", f"{sentence}.", "Look at them: mcpproxy init")
         for sentence in (users, project)
         if sentence
     ]
