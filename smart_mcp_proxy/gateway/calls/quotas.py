@@ -1,4 +1,4 @@
-"""Quotas: how many calls a person may make in a time and at once, and the people of a group together in a time.
+"""Quotas: how many calls a person may make in a time and at once, and a group's people together.
 
 They are counted in the process that lets a call through. Of several on one store each lets an equal share through, as
 of every other limit; what was counted ends with the process.
