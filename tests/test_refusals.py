@@ -53,6 +53,7 @@ REFUSALS = {
     "gateway/calls/admission.py:_build_hold_error": "caller",
     "gateway/calls/admission.py:build_breaker_error": "caller",
     "gateway/calls/admission.py:build_caller_rate_error": "operator",
+    "gateway/calls/admission.py:build_crowd_error": "operator",
     "gateway/calls/admission.py:build_quota_error": "operator",
     "gateway/calls/admission.py:build_server_rate_error": "user",
     "gateway/calls/admission.py:turn": "caller",

@@ -439,6 +439,7 @@ class Settings(BaseSettings):
         le=100_000,
         description="Calls that one caller may start at once before CALLS_PER_S counts; 0 is one second's worth.",
     )
+    person_in_flight: int = Field(default=0, ge=0, le=100_000, description="Calls one person may have at once; 0: any.")
     person_quota: _Quota = Field(
         default=None, description="Calls that one person may make, tokens that they made included, in a time."
     )

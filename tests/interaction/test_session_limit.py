@@ -2,6 +2,8 @@
 
 import asyncio
 import json
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +15,7 @@ from plain_http import plain_client
 from transports import opened_gateway, rest_at, served
 
 from smart_mcp_proxy.cli.commands.operate.doctor_checks import examine
+from smart_mcp_proxy.gateway.admin.agent_tokens import Scope
 from smart_mcp_proxy.settings import Settings
 from smart_mcp_proxy.web.serve import open_socket
 
@@ -28,14 +31,15 @@ LIMIT_S = 120
 class Clients:
     """Clients of one gateway that share a few connections, as behind a proxy."""
 
-    def __init__(self, base: str, http: httpx2.AsyncClient) -> None:
+    def __init__(self, base: str, http: httpx2.AsyncClient, token: str = "") -> None:
+        self._own = {"authorization": f"Bearer {token}"} if token else {}
         self._url = f"{base}/mcp"
         self._http = http
         self._turns = asyncio.Semaphore(AT_ONCE)
 
     async def ask(self, session: str, method: str, **params: Any) -> httpx2.Response:
         """The answer to one request; outside of a session if that is empty."""
-        headers = HEADERS | ({"mcp-session-id": session} if session else {})
+        headers = HEADERS | self._own | ({"mcp-session-id": session} if session else {})
         message = {"jsonrpc": "2.0", "id": 7, "method": method, "params": params}
         async with self._turns:
             return await self._http.post(self._url, content=json.dumps(message), headers=headers)
@@ -52,7 +56,29 @@ class Clients:
         return {answer.status_code for answer in answers}
 
     async def leave(self, session: str) -> None:
-        await self._http.delete(self._url, headers=HEADERS | {"mcp-session-id": session})
+        await self._http.delete(self._url, headers=HEADERS | self._own | {"mcp-session-id": session})
+
+    @asynccontextmanager
+    async def listening(self, session: str) -> AsyncIterator[asyncio.Event]:
+        """Hold the stream of a session open; the event is set once it has ended."""
+        is_open, is_over = asyncio.Event(), asyncio.Event()
+
+        async def listen() -> None:
+            headers = HEADERS | self._own | {"mcp-session-id": session, "accept": "text/event-stream"}
+            async with self._http.stream("GET", self._url, headers=headers) as answer:
+                assert answer.status_code == 200
+                is_open.set()
+                async for _ in answer.aiter_raw():
+                    pass
+            is_over.set()
+
+        task = asyncio.ensure_future(listen())
+        await is_open.wait()
+        try:
+            yield is_over
+        finally:
+            task.cancel()
+            await asyncio.wait([task])
 
 
 @pytest.mark.parametrize(
@@ -99,6 +125,33 @@ async def test_a_hello_that_is_refused_takes_no_place(tmp_path: Path) -> None:
         sessions, refusals = await clients.arrive(3)
         assert (len(sessions), len(refusals)) == (2, 1)
         assert await clients.work(sessions) == {200}
+
+
+async def test_whoever_has_most_sessions_makes_room_for_others(tmp_path: Path) -> None:
+    """Also with a stream open on each; those of a person's tokens are the person's, and who has most gets no more."""
+    async with (
+        opened_gateway(tmp_path, SERVERS, max_sessions=6) as gateway,
+        served(gateway) as base,
+        plain_client(timeout=LIMIT_S) as http,
+    ):
+        tokens = gateway.admin.agent_tokens
+        ann, bob = [
+            Clients(base, http, (await tokens.create(name, Scope(None, "read"))).secret) for name in ("ann", "bob")
+        ]
+        with anyio.fail_after(LIMIT_S):
+            mine, refused = await ann.arrive(8)
+            assert (len(mine), len(refused)) == (6, 2)
+            async with AsyncExitStack() as stack:
+                streams = [await stack.enter_async_context(ann.listening(each)) for each in mine[:5]]
+                for count, ended in ((1, 0), (2, 1), (3, 2)):
+                    theirs, refused = await bob.arrive(1)
+                    assert (len(theirs), refused) == (1, []), count
+                    while sum(each.is_set() for each in streams) < ended:
+                        await anyio.lowlevel.checkpoint()
+                assert (await bob.arrive(1))[0] == [] and (await ann.arrive(1))[0] == []
+            answers = [(await ann.ask(each, "tools/list")).status_code for each in mine]
+            assert sorted(answers) == [200] * 3 + [404] * 3 and answers[5] == 404
+            assert await bob.work(theirs) == {200}
 
 
 async def test_doctor_says_when_there_is_little_room(tmp_path: Path) -> None:

@@ -105,6 +105,7 @@ def test_every_setting_can_be_given_by_its_variable(tmp_path: Path) -> None:
         "calls_per_s": "2.5",
         "calls_burst": "10",
         "person_quota": "500/day",
+        "person_in_flight": "20",
         "group_quotas": "devs=5000/day, night shift=20/hour",
         "activity_args": "REDACTED",
         "activity_days": "7",

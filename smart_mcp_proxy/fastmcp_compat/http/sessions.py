@@ -1,6 +1,6 @@
 """Sessions of the handshake era: their way to answer, and their places.
 
-A newcomer takes an idle one's place, or is refused for a time.
+A newcomer takes an idle one's place, or one of whoever has most of them, or is refused for a time.
 
 Private names used: `StreamableHTTPSessionManager._admit_session`, `._server_instances`, `._session_owners`.
 """
@@ -8,6 +8,7 @@ Private names used: `StreamableHTTPSessionManager._admit_session`, `._server_ins
 import asyncio
 import contextvars
 import math
+from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import AbstractContextManager, asynccontextmanager, contextmanager
 from dataclasses import dataclass, field
@@ -45,6 +46,8 @@ MAX_SESSIONS: Final = 1_000
 IDLE_S: Final = 60.0
 """Without a request under way or an open stream, after which a session gives way: hardly a client says that it goes
 (DELETE). One that comes back after all is told that its session is not found, and begins anew."""
+COUNTED_S: Final = 1.0
+"""For so long it is not counted anew who has how many: a flood of newcomers costs no search each."""
 _is_opening: contextvars.ContextVar[bool] = contextvars.ContextVar("is_opening", default=False)
 
 
@@ -106,6 +109,16 @@ class HttpSession(StreamableHTTPServerTransport):
     def can_serve_request(self, path: str, who: Principal) -> bool:
         """Whether requests that come in there on that behalf belong to this session."""
         return self.path == path and self.principal == who
+
+    @property
+    def person(self) -> str:
+        """Whose it is: a token's that a person made is the person's."""
+        return self.principal.made_by or self.principal.id
+
+    @property
+    def is_answering(self) -> bool:
+        """Whether a request is being served; an open stream of events is none."""
+        return bool(self._ids_in_use)
 
     def is_serving(self, request_id: int | str) -> bool:
         """Whether a request with this id has not been answered yet; the SDK takes 7 and "7" for one."""
@@ -226,6 +239,9 @@ class SessionRoom:
         self._name = name
         self._admit = manager._admit_session
         self._full_until_s = -math.inf
+        self._counted_s = -math.inf
+        self._held: Counter[str] = Counter()
+        """Sessions by person, as of then."""
 
     def __repr__(self) -> str:
         return f"<SessionRoom {len(self._manager._server_instances)} of {self._most} places>"
@@ -257,13 +273,17 @@ class SessionRoom:
         return session
 
     def _make_room(self, now_s: float) -> None:
-        """End the session that has been idle for longest, if for long enough."""
+        """End the session that has been idle for longest, if for long enough, else one of whoever has most."""
         if now_s >= self._full_until_s:  # else nobody's time is over yet: a flood of newcomers costs no search each
             since_s, session_id = self._idlest()
             if now_s - since_s >= IDLE_S:
                 self.end(session_id)
                 return
             self._full_until_s = min(since_s, now_s) + IDLE_S
+        who = principal()
+        if (crowding := self._find_crowding(who.made_by or who.id, now_s)) is not None:
+            self.end(crowding)
+            return
         raise no_room(self._most, self._full_until_s - now_s)
 
     def _idlest(self) -> tuple[float, str]:
@@ -274,6 +294,29 @@ class SessionRoom:
             if session.idle_scope is not None and session._idle_timeout is not None
         )
         return min(waiting, key=itemgetter(0), default=(math.inf, ""))
+
+    def _find_crowding(self, newcomer: str, now_s: float) -> str | None:
+        """Return the session to end for somebody with fewer than the person who has most; None for none.
+
+        A session that is answering a request stays; of the others the one without a stream goes first.
+        """
+        sessions = cast("dict[str, HttpSession]", self._manager._server_instances)
+        if now_s - self._counted_s >= COUNTED_S:
+            self._held, self._counted_s = Counter(session.person for session in sessions.values()), now_s
+        crowding, most = max(self._held.items(), key=itemgetter(1), default=("", 0))
+        if most <= self._held[newcomer] + 1:
+            return None
+        theirs = (
+            (session.idle_scope.deadline, session_id)
+            for session_id, session in sessions.items()
+            if session.person == crowding and session.idle_scope is not None and not session.is_answering
+        )
+        found = min(theirs, key=itemgetter(0), default=None)
+        if found is None:
+            return None
+        self._held[crowding] -= 1
+        self._held[newcomer] += 1
+        return found[1]
 
     def end(self, session_id: str) -> None:
         """Give the place of a session back, which nobody uses or whose hello was refused."""

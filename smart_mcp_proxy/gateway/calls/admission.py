@@ -189,10 +189,7 @@ class AdmissionControl:
         Raises:
             RateLimitedError: One of them is used up; nothing is counted then.
         """
-        quotas = () if self.quotas is None else tuple(self.quotas.find(principal, now_s))
-        for quota in quotas:
-            if wait_s := quota.bucket.wait_s(now_s):
-                raise build_quota_error(quota, self.gateways, wait_s)
+        quotas = () if self.quotas is None else self._require_quotas(self.quotas, principal, now_s)
         if self._caller_share.calls_per_s and (wait_s := self._caller_wait_s(principal, now_s)):
             raise build_caller_rate_error(self._callers[principal], self.gateways, wait_s)
         if gate.bucket is not None:
@@ -203,6 +200,16 @@ class AdmissionControl:
             bucket.take(now_s)
         for quota in quotas:
             quota.bucket.take(now_s)
+
+    def _require_quotas(self, quotas: Quotas, principal: str, now_s: float) -> tuple[CountedQuota, ...]:
+        """Return what a call is counted against, if it may be made."""
+        if most := quotas.find_crowd(principal):
+            raise build_crowd_error(most, self.gateways)
+        found = tuple(quotas.find(principal, now_s))
+        for quota in found:
+            if wait_s := quota.bucket.wait_s(now_s):
+                raise build_quota_error(quota, self.gateways, wait_s)
+        return found
 
     async def turn(self, place: Slot, timeout_s: float) -> None:
         """Waits until a waiting place is held.
@@ -265,7 +272,7 @@ class CallAdmission:
         UpstreamError: On entering: such calls are held back, code `breaker_open`.
     """
 
-    __slots__ = ("_entered_s", "_epochs", "_gate", "_gates", "_item", "_place", "_principal", "is_waiting")
+    __slots__ = ("_entered_s", "_epochs", "_gate", "_gates", "_item", "_person", "_place", "_principal", "is_waiting")
 
     def __init__(self, admission: AdmissionControl, server: str, item: str, principal: str) -> None:
         self.is_waiting = False
@@ -273,6 +280,7 @@ class CallAdmission:
         self._gate = admission._gates.get(server) or admission._gate(server)
         self._item = item
         self._principal = principal
+        self._person: str | None = None
         self._place: Slot | None = None
         self._entered_s = 0.0
         self._epochs: Epochs | None = None
@@ -295,6 +303,8 @@ class CallAdmission:
             admission.wake(admission.places.leave(place))
             raise
         self._place = place
+        if admission.quotas is not None:
+            self._person = admission.quotas.enter(self._principal)
         return self
 
     async def turn(self) -> float:
@@ -337,6 +347,8 @@ class CallAdmission:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         admission = self._gates
+        if self._person is not None and admission.quotas is not None:
+            admission.quotas.leave(self._person)
         if self._place is not None and (admitted := admission.places.leave(self._place)):
             admission.wake(admitted)
         if self._epochs is not None:
@@ -400,6 +412,16 @@ def build_caller_rate_error(bucket: TokenBucket, gateways: int, wait_s: float) -
         hint=f"Try again in {round_up_s(wait_s):g} s. "
         f"The operator can raise MCPPROXY_CALLS_PER_S and MCPPROXY_CALLS_BURST.{share_note(gateways)}",
         retry_after_s=round_up_s(wait_s),
+    )
+
+
+def build_crowd_error(most: int, gateways: int) -> RateLimitedError:
+    """The refusal of a call whose person has as many under way as one may."""
+    return RateLimitedError(
+        f"A person may have {most} calls under way at the same time; this one is too many.",
+        hint="Wait for answers, then call again; make fewer calls at a time. "
+        f"The operator can raise MCPPROXY_PERSON_IN_FLIGHT.{share_note(gateways)}",
+        retry_after_s=FULL_RETRY_S,
     )
 
 

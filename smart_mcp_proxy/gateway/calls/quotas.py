@@ -1,10 +1,10 @@
-"""Quotas: how many calls a person may make in a time, and the people of a group together.
+"""Quotas: how many calls a person may make in a time and at once, and a group's people together.
 
 They are counted in the process that lets a call through. Of several on one store each lets an equal share through, as
 of every other limit; what was counted ends with the process.
 """
 
-from collections import OrderedDict
+from collections import Counter, OrderedDict
 from collections.abc import Callable, Collection, Iterator, Mapping
 from typing import Final, NamedTuple, Self
 
@@ -63,12 +63,13 @@ class Quotas:
         person: Of each person; None for no limit.
         groups: By group, for its people together.
         most: Whose counts are kept; beyond it those that are full again are dropped.
+        at_once: Calls of one person at the same time; 0 is no limit.
 
     Attributes:
         find_person: Returns whose calls a principal's are: a token's count for the person who made it.
     """
 
-    def __init__(self, person: Quota | None, groups: Mapping[str, Quota], most: int) -> None:
+    def __init__(self, person: Quota | None, groups: Mapping[str, Quota], most: int, at_once: int = 0) -> None:
         self.find_person: Callable[[str], str] = lambda principal: principal
         self._person = person
         self._groups = groups
@@ -77,6 +78,8 @@ class Quotas:
         self._people: dict[str, CountedQuota] = {}
         self._of_groups = {name: CountedQuota(quota, name, 1) for name, quota in groups.items()}
         self._groups_of: OrderedDict[str, tuple[str, ...]] = OrderedDict()
+        self._at_once = at_once
+        self._under_way: Counter[str] = Counter()
 
     def __repr__(self) -> str:
         return f"<Quotas of {len(self._people)} people and {len(self._of_groups)} groups>"
@@ -90,9 +93,26 @@ class Quotas:
 
     def divide(self, gateways: int, now_s: float) -> None:
         """Keep the share of one of so many gateways; what was used stays used."""
-        self._gateways = gateways
+        self._gateways = gateways  # of calls at once, too
         for counted in (*self._people.values(), *self._of_groups.values()):
             counted.bucket.change(*counted.quota.rate(gateways), now_s)
+
+    def find_crowd(self, principal: str) -> int:
+        """Return how many calls a principal's person may have at once, if there are so many; else 0."""
+        most = share_of_count(self._at_once, self._gateways)
+        return most if most and self._under_way[self.find_person(principal)] >= most else 0
+
+    def enter(self, principal: str) -> str:
+        """Count a call that begins; return for whom, so that it can `leave`."""
+        person = self.find_person(principal)
+        self._under_way[person] += 1
+        return person
+
+    def leave(self, person: str) -> None:
+        """Count a call that has ended."""
+        self._under_way[person] -= 1
+        if not self._under_way[person]:
+            del self._under_way[person]
 
     def find(self, principal: str, now_s: float) -> Iterator[CountedQuota]:
         """Yield the quotas that a call of a principal is counted against."""
@@ -114,4 +134,5 @@ def open_quotas(settings: Settings, most: int) -> Quotas | None:
         name, _, quota = text.rpartition("=")
         groups[name] = Quota.parse(quota)
     person = None if settings.person_quota is None else Quota.parse(settings.person_quota)
-    return Quotas(person, groups, most) if person is not None or groups else None
+    at_once = settings.person_in_flight
+    return Quotas(person, groups, most, at_once) if person is not None or groups or at_once else None

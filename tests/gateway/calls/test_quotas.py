@@ -1,5 +1,6 @@
 """Quotas: what a person and the people of a group may call, whose calls count for whom, and gateways' shares."""
 
+from contextlib import ExitStack
 from typing import Any
 
 import pytest
@@ -105,6 +106,40 @@ def test_gateways_on_one_store_take_equal_shares() -> None:
     assert counted.count("carol") == 1
     counted.admission.divide([])
     assert counted.count("eve") == 8
+
+
+def test_calls_of_a_person_at_once_leave_room_for_others() -> None:
+    """Whether they are sent or wait; with all of a person's tokens; each that ends makes room, however it ends."""
+    counted = Counted(person_in_flight=4)
+    quotas = counted.admission.quotas
+    assert quotas is not None
+    quotas.find_person = lambda principal: {"agent-1": "ann"}.get(principal, principal)
+    with ExitStack() as under_way:
+        for number in range(4):
+            principal = ("ann", "agent-1")[number % 2]
+            under_way.enter_context(CallAdmission(counted.admission, "alpha", "save", principal))
+        error = counted.refused("ann")
+        assert error.message == "A person may have 4 calls under way at the same time; this one is too many."
+        assert error.retry_after_s == 1.0 and "MCPPROXY_PERSON_IN_FLIGHT" in error.hint
+        counted.call("bob")
+    with pytest.raises(KeyError), CallAdmission(counted.admission, "alpha", "save", "ann"):
+        raise KeyError
+    assert not quotas._under_way
+    counted.admission.divide([["alpha"]])
+    with ExitStack() as under_way:
+        for _ in range(2):
+            under_way.enter_context(CallAdmission(counted.admission, "alpha", "save", "ann"))
+        assert "2 gateways share the limit" in counted.refused("agent-1").hint
+
+
+def test_a_refused_call_is_not_under_way() -> None:
+    """Whatever refuses it."""
+    counted = Counted(person_in_flight=2, person_quota="1/day", in_flight=1)
+    counted.call("ann")
+    for _ in range(5):
+        assert "1 calls a day" in counted.refused("ann").message
+    quotas = counted.admission.quotas
+    assert quotas is not None and not quotas._under_way
 
 
 def test_memory_does_not_grow_with_people(monkeypatch: pytest.MonkeyPatch) -> None:
