@@ -64,7 +64,9 @@ FIGURES: dict[Path, dict[str, str]] = {
         "| A fresh clone |": WAYS,
         "| Four clients with 19 entries |": WAYS,
         "| A team's container": WAYS,
-        "three clients with 12 servers took 18 steps, five of them edits of JSON (commit `62836cc`)": "git show 62836cc",
+        "three clients with 12 servers took 18 steps, five of them edits of JSON (commit `62836cc`)": (
+            "git show 62836cc"
+        ),
         "At commit `94e5bc46` of 27 November `make run` was silent for 57 s": "git show 94e5bc46",
     },
 }
