@@ -149,7 +149,7 @@ def plan_reach(config: ServerConfig, environ: Mapping[str, str], folder: Private
             read += carve.each([home / path])
     has_sockets = any(map(_is_socket, _resolve((*named.read, *named.write), home, cwd)))
     is_profiled = find_known_server(config.command, config.args).has_own_world
-    private = {"HOME": str(folder.path), "TMPDIR": str(folder.path / "tmp")}
+    private, inside = {"HOME": str(folder.path), "TMPDIR": str(folder.path / "tmp")}, f"{home}/"
     variables |= {name: text for name, text in private.items() if name not in config.env}
     return ServerReach(
         read=tuple(dict.fromkeys(read)),
@@ -160,7 +160,7 @@ def plan_reach(config: ServerConfig, environ: Mapping[str, str], folder: Private
         has_own_world=has_sockets or is_profiled or not PRIVATE.isdisjoint((*named.read, *named.write)),
         variables=variables,
         cwd=_choose_cwd(config, cwd, folder),
-        links={str(Path(path).relative_to(home)): path for path in (*read, *write) if _is_inside(Path(path), home)},
+        links={path.removeprefix(inside): path for path in (*read, *write) if path.startswith(inside)},
     )
 
 
@@ -217,7 +217,9 @@ class Carving:
 
     def __init__(self, home: Path, guarded: Iterable[Path]) -> None:
         self._home = home.resolve()
-        self._guarded = tuple({kind for path in guarded for kind in (path.resolve(), path.absolute())})
+        self._guarded = {kind for path in guarded for kind in (path.resolve(), path.absolute())}
+        self._above_guarded = {above for path in self._guarded for above in path.parents}
+        self._above_home = {self._home, *self._home.parents}
         self.listed: list[str] = []
 
     def each(self, paths: Iterable[Path]) -> Iterator[str]:
@@ -228,21 +230,21 @@ class Carving:
     def system(self) -> Iterator[str]:
         """List what every program reads, without what is guarded."""
         for path in SYSTEM:
-            if any(Path(path).resolve() in guarded.parents for guarded in self._guarded):
+            if Path(path).resolve() in self._above_guarded:
                 yield from self.each([Path(path)])
             else:
                 yield path
 
     def _carve(self, path: Path, *, is_named: bool) -> Iterator[str]:
-        if any(path == guarded or guarded in path.parents for guarded in self._guarded):
+        if not self._guarded.isdisjoint((path, *path.parents)):
             return
         if not is_named and path.parent == self._home and path.name.startswith("."):
             return
-        is_whole = not any(path in inner.parents for inner in (*self._guarded, self._home / "x"))
-        if is_whole or not os.path.isdir(path):
+        is_above_home = path in self._above_home
+        if not (is_above_home or path in self._above_guarded) or not os.path.isdir(path):
             yield str(path)
             return
-        if path != self._home and path not in self._home.parents and not self._holds_guarded_folder(path):
+        if not is_above_home and not self._holds_guarded_folder(path):
             self.listed.append(str(path))
         for entry in sorted(path.iterdir()):
             if not entry.is_symlink():
@@ -358,7 +360,3 @@ def _is_socket(path: Path) -> bool:
     with suppress(OSError):
         return path.is_socket()
     return False
-
-
-def _is_inside(path: Path, home: Path) -> bool:
-    return home in path.parents
