@@ -44,6 +44,9 @@ two fits puts the right tool first more often on the other's queries, too."""
 _NAMED_SERVER = 0.15
 """What it counts that the query has all words of the server's name; fitted likewise, 0.23 and 0.12."""
 
+_SENTENCE_WORDS = 4
+"""Shorter queries may be the beginning of a name: led too, those without the last word lose 0.031 of recall@1."""
+
 _VALUE_DIGITS = 6
 """Values that differ less are equal, as scores are."""
 
@@ -254,7 +257,7 @@ class FusedEngine:
         scores = -np.expm1(-_STEEPNESS * values)
         order = np.argsort(-scores, kind="stable")
         documents, ids, scores = found.documents, ids[order], scores[order]
-        if self._is_led_by_names:
+        if self._is_led_by_names and len(query.split()) >= _SENTENCE_WORDS:
             count = min(_LED, int(np.count_nonzero(scores)))
             first = cut(ids, scores, count, documents) if count else ids[:0]
             leading = _lead_by_names(query, first, values[order], documents)

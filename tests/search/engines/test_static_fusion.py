@@ -100,5 +100,5 @@ def test_tools_of_equal_values_stand_by_name_whatever_their_ids() -> None:
     orders = []
     for named in (servers, servers[::-1]):
         tools = [Document(id, server, "open_ticket", description="Opens a ticket.") for id, server in enumerate(named)]
-        orders.append([named[hit.id] for hit in rank(tools, "open ticket \u4e00")][:5])
+        orders.append([named[hit.id] for hit in rank(tools, "open a new ticket")][:5])
     assert orders[0] == orders[1]
