@@ -1,4 +1,4 @@
-"""Asks plain questions of a catalog of published servers, and says which answers come first.
+"""Asks plain questions of a catalog of published servers, as the gateway ranks by default, and says what comes first.
 
 TOOLS: JSON lines with server, name, description, input_schema, as `make atlas` writes them; several files are one
 catalog, of tools with one name the first counts. Questions none of whose tools is in the catalog are left out. Of the
@@ -6,25 +6,19 @@ half that is kept from tuning only sums are printed.
 """
 
 import argparse
-import json
-import tempfile
 import tomllib
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from bench.search_data import name_of, read_rows
+from bench_answers import build_index
 
-from smart_mcp_proxy.evaluation.files import read_tools
-from smart_mcp_proxy.evaluation.pool import pool_of_tools
-from smart_mcp_proxy.gateway.engines import lexical_engine
 from smart_mcp_proxy.search import SearchIndex
-from smart_mcp_proxy.settings import Settings
 
 QUESTIONS = Path(__file__).parent.parent / "tests" / "atlas" / "questions.toml"
 SHOWN = 5
 """Tools in an answer."""
-NAME_LIMIT = 64
 
 
 def main() -> None:
@@ -33,7 +27,8 @@ def main() -> None:
     parser.add_argument("--questions", type=Path, default=QUESTIONS)
     arguments = parser.parse_args()
     rows = {name_of(row): row for path in reversed(arguments.tools) for row in read_rows(path)}
-    index, names = build_index(list(rows.values()))
+    index, records = build_index([{"description": "", **row} for row in rows.values()])
+    names = {id: str(record.key) for id, record in records.items()}
     print(f"{len(names)} tools of {len({name.partition(':')[0] for name in names.values()})} servers")
     for part, asked in tomllib.loads(arguments.questions.read_text(encoding="utf-8")).items():
         answers = judge(index, names, asked)
@@ -41,19 +36,6 @@ def main() -> None:
         for question, answer in answers.items() if part == "tune" else ():
             if not answer["is_right"]:
                 print(f"  {question}\n    {answer['found']}")
-
-
-def build_index(rows: Sequence[Mapping[str, Any]]) -> tuple[SearchIndex, dict[int, str]]:
-    """Index of the tools, ranked by words, and their names by id."""
-    with tempfile.NamedTemporaryFile("w", suffix=".jsonl", encoding="utf-8") as file:
-        for row in rows:
-            kept = {name: row[name] for name in ("server", "name", "description", "input_schema") if row.get(name)}
-            file.write(json.dumps(kept) + "\n")
-        file.flush()
-        pool = pool_of_tools(read_tools(Path(file.name)), NAME_LIMIT)
-    index = SearchIndex(lexical_engine(Settings()))
-    index.update(pool.documents())
-    return index, {record.id: str(record.key) for record in pool.records}
 
 
 def judge(

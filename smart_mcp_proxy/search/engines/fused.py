@@ -6,6 +6,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping, Set
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any, Final, NamedTuple
 
 import numpy as np
@@ -17,7 +18,7 @@ from smart_mcp_proxy.models import Document, Hit
 from smart_mcp_proxy.search.embedding import Embedder, build_embedding_text
 from smart_mcp_proxy.search.engine import LOWER_FLOOR, Fit, LexicalEngine, Scores, classify_fitness, crowd_place
 from smart_mcp_proxy.search.text import terms
-from smart_mcp_proxy.search.ties import cut
+from smart_mcp_proxy.search.ties import cut, name_order
 from smart_mcp_proxy.search.vectors.vectors import VectorIndex
 
 _CANDIDATES = 100
@@ -30,6 +31,27 @@ to 0.015, in both directions, and misspelt queries gain 0.017."""
 _COSINES_PER_NAT_OF_STATIC = 0.08
 """The same beside a static encoder, which is less sure: with 0.05 queries of which half is misspelt lose 0.027 of
 recall@5 against words alone, with this 0.009, and no set loses more than 0.005."""
+
+_LED = 5
+"""How many of the first tools are ordered anew by what the two weights below add to their values: the places of a usual
+answer. With eight, recall@5 of one kind of query loses 0.027."""
+
+_PER_NAME_WORD = -0.15
+"""What the logarithm of one more than the words of a tool's name counts: of tools that fit alike the plainer is meant.
+Fitted to pairs of right and wrong tools it is -0.15 on one distribution of queries and -0.23 on another; each of the
+two fits puts the right tool first more often on the other's queries, too."""
+
+_NAMED_SERVER = 0.15
+"""What it counts that the query has all words of the server's name; fitted likewise, 0.23 and 0.12."""
+
+_SENTENCE_WORDS = 4
+"""Shorter queries may be the beginning of a name: led too, those without the last word lose 0.031 of recall@1."""
+
+_VALUE_DIGITS = 6
+"""Values that differ less are equal, as scores are."""
+
+_NAMES_LIMIT = 8_192
+"""Names whose terms are remembered, about 2 MB."""
 
 _STEEPNESS = 1.5
 """A value of 1, a cosine of 0.6 and 10 nats, scores 0.78."""
@@ -178,6 +200,7 @@ class FusedEngine:
         self._vectors = vectors
         self._cosines_per_nat = _COSINES_PER_NAT_OF_STATIC if is_judged_by_words else _COSINES_PER_NAT
         self._judge = _fitness_by_words if is_judged_by_words else _fitness
+        self._is_led_by_names = is_judged_by_words
         self._scaled = CosineScale(vectors) if is_rescaled else None
         self._embedder = embedder
         self._clock = clock
@@ -230,10 +253,16 @@ class FusedEngine:
         if found.vectors is None:
             return found.words.hits()[:depth]
         ids, cosines, by_words = self._side_by_side(found, found.vectors)
-        scores = self._fuse_scores(cosines, by_words, found.words.weight)
+        values = self._fuse_values(cosines, by_words, found.words.weight)
+        scores = -np.expm1(-_STEEPNESS * values)
         order = np.argsort(-scores, kind="stable")
-        documents, scores = found.documents, scores[order]
-        best = cut(ids[order], scores, depth, documents).tolist()
+        documents, ids, scores = found.documents, ids[order], scores[order]
+        if self._is_led_by_names and len(query.split()) >= _SENTENCE_WORDS:
+            count = min(_LED, int(np.count_nonzero(scores)))
+            first = cut(ids, scores, count, documents) if count else ids[:0]
+            leading = _lead_by_names(query, first, values[order], documents)
+            ids = np.concatenate((leading, ids[~np.isin(ids, first)]))
+        best = cut(ids, scores, depth, documents).tolist()
         return [Hit(id, score) for id, score in zip(best, scores.tolist(), strict=False) if score and id in documents]
 
     def fit(self, query: str, id: int, allowed: Set[int] | None = None) -> Fit:
@@ -347,15 +376,15 @@ class FusedEngine:
         cosines: list[float] = self._highest(vectors, np.array(list(ids), np.int64)).tolist()
         return cosines
 
-    def _fuse_scores(
+    def _fuse_values(
         self, cosines: NDArray[np.float64], by_words: NDArray[np.float64], weight: float
     ) -> NDArray[np.float64]:
-        """Scores in [0, 1]; `cosines` are NaN where there is no vector."""
+        """Values, >= 0, of which scores are made; `cosines` are NaN where there is no vector."""
         # Cosine and the root of the share rate a right answer alike, about 0.7 in the middle.
         meaning = np.where(np.isnan(cosines), by_words**1.5, np.minimum(np.maximum(cosines, 0.0), 1.0))
         evidence = weight * by_words**3 if self._is_lexical_used else 0.0
-        scores: NDArray[np.float64] = -np.expm1(-_STEEPNESS * (meaning + self._cosines_per_nat * evidence))
-        return scores
+        values: NDArray[np.float64] = meaning + self._cosines_per_nat * evidence
+        return values
 
     def _compute_query_vectors(self, query: str) -> NDArray[np.float32] | None:
         """The vectors of the query and its sentences, shape (n, dimension), n >= 1; None where there are none.
@@ -373,6 +402,26 @@ class FusedEngine:
         self._failure = ""
         vectors = vectors[vectors.any(axis=1)]
         return vectors if len(vectors) else None
+
+
+def _lead_by_names(
+    query: str, ids: NDArray[np.int64], values: NDArray[np.float64], documents: Mapping[int, Document]
+) -> NDArray[np.int64]:
+    """Order the first tools of a ranking by their values and names; their scores stay in their places."""
+    asked, led = set(terms(query)), []
+    for id, value in zip(ids.tolist(), values.tolist(), strict=False):
+        if (document := documents.get(id)) is None:
+            return ids  # gone meanwhile
+        server = _name_terms(document.server)
+        named = _NAMED_SERVER if server and asked.issuperset(server) else 0.0
+        led_value = value + named + _PER_NAME_WORD * math.log1p(len(_name_terms(document.name)))
+        led.append((-round(led_value, _VALUE_DIGITS), *name_order(document), id))
+    return np.array([row[-1] for row in sorted(led)], np.int64)
+
+
+@lru_cache(maxsize=_NAMES_LIMIT)
+def _name_terms(name: str) -> tuple[str, ...]:
+    return tuple(terms(name))
 
 
 def _fitness(found: _Candidates, crowd: float) -> float:
