@@ -1,8 +1,9 @@
 """Extensions of the protocol that the gateway knows, and the places where each joins."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from typing import Any, Final
+
+import msgspec
 
 from smart_mcp_proxy.models import Era
 
@@ -26,8 +27,7 @@ SHOWS_APPS: Final[Extensions] = {APPS: {"mimeTypes": ["text/html;profile=mcp-app
 """As a client declares it that shows interfaces."""
 
 
-@dataclass(frozen=True, slots=True)
-class Extension:
+class Extension(msgspec.Struct, frozen=True):
     """Places at which an extension joins the gateway.
 
     Attributes:
@@ -38,8 +38,8 @@ class Extension:
     """
 
     eras: tuple[Era, ...] = ()
-    settings: Mapping[str, Any] = field(default_factory=dict)
-    methods: Mapping[str, Mapping[str, type]] = field(default_factory=dict)
+    settings: Mapping[str, Any] = msgspec.field(default_factory=dict)
+    methods: Mapping[str, Mapping[str, type]] = msgspec.field(default_factory=dict)
     result_type: str = ""
 
 

@@ -6,6 +6,8 @@ from dataclasses import dataclass, field
 from operator import attrgetter
 from typing import NamedTuple, TypeVar
 
+import msgspec
+
 from smart_mcp_proxy.layered import Layered
 from smart_mcp_proxy.models import ToolKey, ToolRecord, Withheld
 
@@ -15,8 +17,7 @@ V = TypeVar("V")
 _id_of = attrgetter("id")
 
 
-@dataclass(frozen=True, slots=True)
-class Diff:
+class Diff(msgspec.Struct, frozen=True):
     """Changes among the approved tools between two snapshots; false when there are none.
 
     Attributes:

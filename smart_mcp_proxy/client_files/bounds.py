@@ -1,15 +1,15 @@
 """Bounds within which the files of clients are read: they are found, not given, and may be anybody's."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from typing import Literal
+
+import msgspec
 
 TextFormat = Literal["json", "toml", "yaml"]
 _MIB = 1 << 20
 
 
-@dataclass(frozen=True, slots=True)
-class ReadBounds:
+class ReadBounds(msgspec.Struct, frozen=True):
     """Bounds of reading; what is beyond them is left out, and said.
 
     Attributes:
@@ -19,10 +19,10 @@ class ReadBounds:
         time_s: After which no further file is begun.
     """
 
-    size_bytes: Mapping[TextFormat, int] = field(
+    size_bytes: Mapping[TextFormat, int] = msgspec.field(
         default_factory=lambda: {"json": 50 * _MIB, "toml": _MIB, "yaml": _MIB}
     )
-    values: Mapping[TextFormat, int] = field(default_factory=lambda: {"json": 1_000_000, "yaml": 20_000})
+    values: Mapping[TextFormat, int] = msgspec.field(default_factory=lambda: {"json": 1_000_000, "yaml": 20_000})
     servers: int = 1_000
     time_s: float = 10.0
 

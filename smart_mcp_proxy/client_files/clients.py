@@ -1,9 +1,10 @@
 """Known clients: one row each, with the files that hold their servers and the words of their entries."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Any, Literal
+
+import msgspec
 
 from smart_mcp_proxy.client_files.bounds import TextFormat
 
@@ -13,8 +14,7 @@ LIST = "[]"
 _VS_CODE = ("~/.config/Code/User", "~/Library/Application Support/Code/User")
 
 
-@dataclass(frozen=True, slots=True)
-class KnownClient:
+class KnownClient(msgspec.Struct, frozen=True):
     """Known MCP client: where it keeps its servers, and how it writes an entry down.
 
     Attributes:
@@ -57,9 +57,9 @@ class KnownClient:
     env_key: str = "env"
     url_key: str = "url"
     headers_key: str = "headers"
-    stdio: Mapping[str, Any] = field(default_factory=lambda: _NOTHING)
-    http: Mapping[str, Any] = field(default_factory=lambda: _NOTHING)
-    always: Mapping[str, Any] = field(default_factory=lambda: _NOTHING)
+    stdio: Mapping[str, Any] = msgspec.field(default_factory=lambda: _NOTHING)
+    http: Mapping[str, Any] = msgspec.field(default_factory=lambda: _NOTHING)
+    always: Mapping[str, Any] = msgspec.field(default_factory=lambda: _NOTHING)
     required: tuple[str, ...] = ()
     variable: str = ""
     passes: Literal["", "names", "references"] = ""

@@ -4,9 +4,11 @@ import os
 import stat
 from collections.abc import Mapping
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
+
+import msgspec
 
 from smart_mcp_proxy.client_files.bounds import BOUNDS, ReadBounds
 from smart_mcp_proxy.client_files.clients import KnownClient
@@ -21,8 +23,7 @@ _BACKUP = ".before-mcpproxy"
 _BACKUPS = 100
 
 
-@dataclass(frozen=True, slots=True)
-class ClientFile:
+class ClientFile(msgspec.Struct, frozen=True):
     """A client's file at one moment.
 
     Attributes:
@@ -44,8 +45,7 @@ class ClientFile:
     stamp: Stamp | None
 
 
-@dataclass(frozen=True, slots=True)
-class Planned:
+class Planned(msgspec.Struct, frozen=True):
     """A change of a client's file that was not made yet.
 
     Attributes:

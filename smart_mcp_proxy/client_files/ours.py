@@ -1,8 +1,9 @@
 """Entries of the gateway in the words of each client."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from typing import Any
+
+import msgspec
 
 from smart_mcp_proxy.client_files.clients import KnownClient
 from smart_mcp_proxy.errors import RequestError
@@ -15,8 +16,7 @@ _PROGRAMS = ("mcpproxy", "smart-mcp-proxy")
 _MODULE = "smart_mcp_proxy"
 
 
-@dataclass(frozen=True, slots=True)
-class Door:
+class Door(msgspec.Struct, frozen=True):
     """Way in which a client reaches the gateway.
 
     Attributes:
@@ -28,7 +28,7 @@ class Door:
     """
 
     program: tuple[str, ...]
-    env: Mapping[str, str] = field(default_factory=dict)
+    env: Mapping[str, str] = msgspec.field(default_factory=dict)
     variables: tuple[str, ...] = ()
     url: str = ""
     has_token: bool = False

@@ -3,16 +3,16 @@
 import os
 import sys
 from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
+
+import msgspec
 
 from smart_mcp_proxy.client_files.clients import KnownClient
 
 _CONFIG_HOME = "~/.config/"
 
 
-@dataclass(frozen=True, slots=True)
-class Places:
+class Places(msgspec.Struct, frozen=True):
     """Places of the user's and of a project's files.
 
     Attributes:

@@ -2,9 +2,10 @@
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeGuard
+
+import msgspec
 
 from smart_mcp_proxy.client_files.clients import KnownClient
 from smart_mcp_proxy.client_files.variables import KeyringSecret, Translation
@@ -33,8 +34,7 @@ _WITHOUT_MEANING = frozenset(
 _ENV_FILE_BYTES = 64 * 1024
 
 
-@dataclass(frozen=True, slots=True)
-class Translated:
+class Translated(msgspec.Struct, frozen=True):
     """An entry in our own words.
 
     Attributes:

@@ -1,7 +1,8 @@
 """The tools that an evaluation searches: those of a file, or those of the catalog."""
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+
+import msgspec
 
 from smart_mcp_proxy.catalog import approval_digest, change_hash
 from smart_mcp_proxy.catalog.hashing import json_text
@@ -11,8 +12,7 @@ from smart_mcp_proxy.models import Document, ToolRecord
 from smart_mcp_proxy.names import build_listed_name
 
 
-@dataclass(frozen=True, slots=True)
-class ToolCorpus:
+class ToolCorpus(msgspec.Struct, frozen=True):
     """Tools as a catalog holds them.
 
     Attributes:

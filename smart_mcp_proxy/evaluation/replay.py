@@ -2,9 +2,11 @@
 
 from collections import OrderedDict, defaultdict, deque
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from statistics import fmean
 from typing import NamedTuple
+
+import msgspec
 
 from smart_mcp_proxy import policy
 from smart_mcp_proxy.evaluation.files import LabelledQuery
@@ -44,8 +46,7 @@ class RankingChange(NamedTuple):
         return {name: pair for name, pair in places.items() if pair[0] != pair[1]}
 
 
-@dataclass(frozen=True, slots=True)
-class Replay:
+class Replay(msgspec.Struct, frozen=True):
     """Differences between two systems on logged queries.
 
     Attributes:

@@ -27,8 +27,7 @@ Search = Callable[[str, int], SearchResult]
 """The answer to a query with at most so many tools."""
 
 
-@dataclass(frozen=True, slots=True)
-class Outcome:
+class Outcome(msgspec.Struct, frozen=True):
     """Outcome of one query.
 
     Attributes:

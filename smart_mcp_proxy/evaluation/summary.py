@@ -1,9 +1,9 @@
 """Figures of a system from every query's outcome, and differences between two systems."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import NamedTuple, TypeVar
 
+import msgspec
 import numpy as np
 
 from smart_mcp_proxy.evaluation import metrics
@@ -44,8 +44,7 @@ class MacroMeans(NamedTuple):
     values: Mapping[str, float]
 
 
-@dataclass(frozen=True, slots=True)
-class Summary:
+class Summary(msgspec.Struct, frozen=True):
     """A system's figures.
 
     Attributes:

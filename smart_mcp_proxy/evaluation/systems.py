@@ -4,6 +4,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
+import msgspec
 import numpy as np
 from anyio import to_thread
 from numpy.typing import NDArray
@@ -26,8 +27,7 @@ OnStep = Callable[[str, int, int], None]
 """Told what is being done, how much of it is done, and how much there is."""
 
 
-@dataclass(frozen=True, slots=True)
-class Filled:
+class Filled(msgspec.Struct, frozen=True):
     """An index over a pool, and the engine inside."""
 
     index: SearchIndex

@@ -7,7 +7,6 @@ member twice, a depth that everybody can read, and a JSON-RPC 2.0 envelope.
 import json
 import re
 from contextlib import suppress
-from dataclasses import dataclass
 from typing import Any
 
 import mcp_types
@@ -23,8 +22,7 @@ _FIRST_ID = re.compile(rb"\s*\{\s*" + _ID_BESIDE_VERSION + rb",")
 _LAST_ID = re.compile(rb",\s*" + _ID_BESIDE_VERSION + rb"\}\s*$")
 
 
-@dataclass(frozen=True, slots=True)
-class Refusal:
+class Refusal(msgspec.Struct, frozen=True):
     """Why a message is not served.
 
     Attributes:

@@ -7,11 +7,11 @@ Private names used: `ServerSession._connection`.
 """
 
 from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
-from dataclasses import dataclass
 from functools import partial
 from typing import Any, Final, Literal, Protocol, cast
 
 import mcp_types
+import msgspec
 from mcp.server.connection import Connection
 from mcp.server.context import ServerRequestContext
 from mcp.shared.exceptions import MCPError
@@ -65,8 +65,7 @@ async def _tell_nobody(what: str) -> None:
     """For clients that nobody tells of prompts and resources."""
 
 
-@dataclass(frozen=True, slots=True)
-class HandshakeClient:
+class HandshakeClient(msgspec.Struct, frozen=True):
     """A client of the handshake era that has just connected.
 
     Attributes:
@@ -98,8 +97,7 @@ class HandshakeClient:
     session_id: str | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class CheckedClient:
+class CheckedClient(msgspec.Struct, frozen=True):
     """A client that the SDK has let call a tool.
 
     Attributes:

@@ -3,7 +3,6 @@
 import re
 import unicodedata
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
 from typing import Any, Final, Literal
 from urllib.parse import urlsplit
 
@@ -63,8 +62,7 @@ _SECRET_NAMES: Final = re.compile(r"(?:^| )(?:token|secret|pin|pass)s?$")
 """What says it as the last word of a field's name, and means many other things in a sentence."""
 
 
-@dataclass(frozen=True, slots=True)
-class InputFault:
+class InputFault(msgspec.Struct, frozen=True):
     """Why a server's questions are not passed on.
 
     Attributes:

@@ -1,9 +1,9 @@
 """Metadata of `proxy` answers, written and read."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any, Literal, Self
 
+import msgspec
 from pydantic import BaseModel
 
 META_PREFIX = "dev.smartmcpproxy/"
@@ -36,8 +36,7 @@ def proxy_meta(**facts: Any) -> dict[str, Any]:
     return {META_PREFIX + key: value for key, value in facts.items() if value is not None}
 
 
-@dataclass(frozen=True, slots=True)
-class ProxyResponseInfo:
+class ProxyResponseInfo(msgspec.Struct, frozen=True):
     """Facts that one content block of a `proxy` answer states; None for unstated ones.
 
     Attributes:

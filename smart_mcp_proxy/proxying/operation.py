@@ -1,8 +1,10 @@
 """Request to a `proxy` tool: its parameters, and the checks that a request has to pass."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any, cast, get_args
+
+import msgspec
 
 from smart_mcp_proxy.proxying.failures import InvalidOperationError
 from smart_mcp_proxy.proxying.metadata import ProxyAction, ProxyType
@@ -75,8 +77,7 @@ class Filter:
     all_tags: frozenset[str] = frozenset()
 
 
-@dataclass(frozen=True, slots=True)
-class Operation:
+class Operation(msgspec.Struct, frozen=True):
     """A request that is complete and free of contradictions.
 
     Attributes:
@@ -93,15 +94,14 @@ class Operation:
     action: ProxyAction
     type: ProxyType
     path: str = ""
-    args: Mapping[str, Any] = field(default_factory=dict)
+    args: Mapping[str, Any] = msgspec.field(default_factory=dict)
     filter: Filter = Filter()
     limit: int | None = None
     cursor: str = ""
     offset: int = 0
 
 
-@dataclass(frozen=True, slots=True)
-class Batch:
+class Batch(msgspec.Struct, frozen=True):
     """Several requests in one, each still to be looked at by itself."""
 
     operations: Sequence[Any]

@@ -1,7 +1,6 @@
 """The answers to list and info: definitions as JSON inside one embedded resource."""
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any, Literal
 from urllib.parse import quote
 
@@ -25,8 +24,7 @@ _LISTED_TYPES: Mapping[ProxyType, str] = {
 _members = msgspec.json.Decoder(dict[str, msgspec.Raw])
 
 
-@dataclass(frozen=True, slots=True)
-class Listed:
+class Listed(msgspec.Struct, frozen=True):
     """Definition that is listed under a name of ours.
 
     Attributes:

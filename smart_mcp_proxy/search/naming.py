@@ -10,6 +10,7 @@ from itertools import groupby, pairwise
 from operator import itemgetter
 from typing import Any
 
+import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
@@ -57,8 +58,7 @@ _SERVER_WORDS = 4
 """A server's name is looked for in a query as up to this many words in a row."""
 
 
-@dataclass(frozen=True, slots=True)
-class LetterPairs:
+class LetterPairs(msgspec.Struct, frozen=True):
     """The letter pairs of all names, column by column: column i belongs to `ids[i]`.
 
     Attributes:

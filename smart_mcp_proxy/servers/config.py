@@ -6,6 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, Final, Literal
 
+import msgspec
+
 from smart_mcp_proxy.models import CallVariant, Transport, Trust
 
 _CREDENTIAL = re.compile(r"auth|key|token|secret|password|cookie|session", re.IGNORECASE)
@@ -234,8 +236,7 @@ def with_inherited(servers: Mapping[str, ServerConfig], names: tuple[str, ...]) 
     return {name: replace(config, inherit=(*config.inherit, *names)) for name, config in servers.items()}
 
 
-@dataclass(frozen=True, slots=True)
-class Profile:
+class Profile(msgspec.Struct, frozen=True):
     """A named subset of servers and tools.
 
     Attributes:
@@ -276,8 +277,7 @@ def _may_fit(glob: str, server: str) -> bool:
     return not colon or after.startswith("//") or fnmatch.fnmatchcase(server, before)
 
 
-@dataclass(frozen=True, slots=True)
-class Problem:
+class Problem(msgspec.Struct, frozen=True):
     """Something in a server file that its owner should know.
 
     Attributes:
@@ -318,8 +318,7 @@ class ServerFile:
         return {name: config for name, config in self.servers.items() if config.refusal is None}
 
 
-@dataclass(frozen=True, slots=True)
-class ServersDiff:
+class ServersDiff(msgspec.Struct, frozen=True):
     """Names of the servers that differ between two states of the configuration, in the newer one's order."""
 
     added: tuple[str, ...] = ()

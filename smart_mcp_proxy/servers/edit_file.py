@@ -4,9 +4,10 @@ import hashlib
 import os
 import stat
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+
+import msgspec
 
 from smart_mcp_proxy.errors import ConfigError, ConflictError, RequestError
 from smart_mcp_proxy.file_changes import Stamp, build_file_stamp, lock_folder, replace_file
@@ -32,8 +33,7 @@ _ATTEMPTS = 20
 """An editor that saves while a change is made makes it begin anew, so many times."""
 
 
-@dataclass(frozen=True, slots=True)
-class ServerFileContents:
+class ServerFileContents(msgspec.Struct, frozen=True):
     """Contents of the server file at one moment.
 
     Attributes:

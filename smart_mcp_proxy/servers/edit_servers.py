@@ -2,10 +2,11 @@
 
 import re
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from difflib import get_close_matches
 from pathlib import Path
 from typing import Any, Literal
+
+import msgspec
 
 from smart_mcp_proxy.errors import ConfigError, ConflictError, RefusedError, RequestError, ServerNotFoundError
 from smart_mcp_proxy.names import shell_word
@@ -44,8 +45,7 @@ _NEAR = 3
 _NAME_CHARS = 100
 
 
-@dataclass(frozen=True, slots=True)
-class ServerEdit:
+class ServerEdit(msgspec.Struct, frozen=True):
     """Outcome of an edit.
 
     Attributes:
@@ -65,8 +65,7 @@ class ServerEdit:
     warnings: tuple[str, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class ServerImport:
+class ServerImport(msgspec.Struct, frozen=True):
     """Outcome of an import.
 
     Attributes:

@@ -3,9 +3,10 @@
 import math
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any, TypeVar
 from urllib.parse import urlsplit
+
+import msgspec
 
 from smart_mcp_proxy.errors import ConfigError
 
@@ -29,8 +30,7 @@ def name_type(value: object) -> str:
     return _KINDS.get(type(value), "an object")
 
 
-@dataclass(frozen=True, slots=True)
-class EntryReader:
+class EntryReader(msgspec.Struct, frozen=True):
     """Reader of an object of a server entry, key by key; null and absent are the same.
 
     Args:

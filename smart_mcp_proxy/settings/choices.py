@@ -1,8 +1,8 @@
 """Settings that take one of several names."""
 
-from dataclasses import dataclass
 from typing import Any, Literal, get_args, get_origin
 
+import msgspec
 from pydantic import GetCoreSchemaHandler
 from pydantic.fields import FieldInfo
 from pydantic_core import CoreSchema, core_schema
@@ -10,8 +10,7 @@ from pydantic_core import CoreSchema, core_schema
 from smart_mcp_proxy.plugins import is_plugin
 
 
-@dataclass(frozen=True, slots=True)
-class OneOf:
+class OneOf(msgspec.Struct, frozen=True):
     """Accepts names of parts that are built in, and of parts that other packages offer.
 
     Attributes:

@@ -3,10 +3,10 @@
 import difflib
 import shlex
 from collections.abc import Mapping, Set
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal, get_args
 
+import msgspec
 from pydantic.fields import FieldInfo
 
 from smart_mcp_proxy.settings.choices import list_choices
@@ -14,8 +14,7 @@ from smart_mcp_proxy.settings.fields import PREFIX, Settings
 from smart_mcp_proxy.settings.pairs import EXCLUSIVE, SECRET_FILES
 
 
-@dataclass(frozen=True, slots=True)
-class Setting:
+class Setting(msgspec.Struct, frozen=True):
     """Documentation of one setting, whatever its value.
 
     Attributes:
@@ -35,8 +34,7 @@ class Setting:
     is_secret: bool
 
 
-@dataclass(frozen=True, slots=True)
-class Origin:
+class Origin(msgspec.Struct, frozen=True):
     """Setting with the value in force, safe to show, and the source of that value."""
 
     setting: Setting

@@ -35,10 +35,10 @@ Refused:
 import os
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
+import msgspec
 from sqlalchemy import Connection
 
 from smart_mcp_proxy.catalog.recovery.damage import alone
@@ -65,8 +65,7 @@ _LIMIT_BYTES = 128
 """Longer than any checkpoint."""
 
 
-@dataclass(frozen=True, slots=True)
-class Checkpoint:
+class Checkpoint(msgspec.Struct, frozen=True):
     """Progress of a database in decisions.
 
     Attributes:

@@ -2,8 +2,8 @@
 
 import json
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 
+import msgspec
 from sqlalchemy import Connection, update
 
 from smart_mcp_proxy.catalog.hashing import approval_digest
@@ -22,8 +22,7 @@ FIRST_REMEMBERED_ID = 1 << 40
 """Ids from here on belong to tools that no file holds yet; no file gets so far."""
 
 
-@dataclass(frozen=True, slots=True)
-class UnstoredServerList:
+class UnstoredServerList(msgspec.Struct, frozen=True):
     """A server's list that no file holds yet.
 
     Attributes:

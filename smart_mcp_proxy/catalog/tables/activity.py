@@ -87,8 +87,7 @@ _ENDED: Final = "57014"
 """Source: https://www.postgresql.org/docs/15/errcodes-appendix.html"""
 
 
-@dataclass(frozen=True, slots=True)
-class ActivityFilter:
+class ActivityFilter(msgspec.Struct, frozen=True):
     """Filter of records; None leaves a question open.
 
     Attributes:

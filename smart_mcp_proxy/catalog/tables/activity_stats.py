@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final, Literal, get_args
 
+import msgspec
 from sqlalchemy import (
     JSON,
     ColumnElement,
@@ -31,8 +32,7 @@ _CALL_MARK: Final = '{"variant":%'
 """How the detail of a tool's call begins; prompts, resources and scripts are calls in the log, too."""
 
 
-@dataclass(frozen=True, slots=True)
-class ActivityFigures:
+class ActivityFigures(msgspec.Struct, frozen=True):
     """Figures of some records.
 
     Attributes:

@@ -7,9 +7,9 @@ through a `Review`, or the user.
 
 import json
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple
 
+import msgspec
 from sqlalchemy import ColumnElement, Connection, Table, bindparam, delete, insert, literal, select, union_all
 
 from smart_mcp_proxy.catalog.recovery.rollback_guard import CLOSED_KEY
@@ -73,8 +73,7 @@ class Vote(NamedTuple):
     voter: Voter
 
 
-@dataclass(frozen=True, slots=True)
-class Settlement:
+class Settlement(msgspec.Struct, frozen=True):
     """The approvals that a list brings about; false if there is nothing to write.
 
     Attributes:

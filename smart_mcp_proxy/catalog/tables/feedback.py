@@ -1,9 +1,9 @@
 """The SQL of examples: questions that a tool answered before, learned from use."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Final
 
+import msgspec
 from sqlalchemy import Connection, Select, case, delete, exists, func, literal, select, tuple_, update
 
 from smart_mcp_proxy.catalog.tables.schema import examples, tools
@@ -24,8 +24,7 @@ _KEPT = 10_000
 _KEY = (examples.c.server_name, examples.c.name, examples.c.words)
 
 
-@dataclass(frozen=True, slots=True)
-class Lesson:
+class Lesson(msgspec.Struct, frozen=True):
     """A question that was followed by a successful call of a tool it had found.
 
     Attributes:
@@ -41,8 +40,7 @@ class Lesson:
     at_s: float
 
 
-@dataclass(frozen=True, slots=True)
-class Example:
+class Example(msgspec.Struct, frozen=True):
     """A question that a tool answered.
 
     Attributes:

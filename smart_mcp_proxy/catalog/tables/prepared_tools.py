@@ -3,8 +3,9 @@
 import json
 import sys
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
+
+import msgspec
 
 from smart_mcp_proxy.catalog.hashing import approval_digest, change_hash, json_text
 from smart_mcp_proxy.catalog.moving_parts import is_unchanged
@@ -20,8 +21,7 @@ _NOTHING_KNOWN = Snapshot()
 _log = get_logger("catalog")
 
 
-@dataclass(frozen=True, slots=True)
-class PreparedTool:
+class PreparedTool(msgspec.Struct, frozen=True):
     """A tool as a server lists it now, ready to be stored.
 
     Attributes:

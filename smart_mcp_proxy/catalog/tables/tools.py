@@ -1,9 +1,9 @@
 """The SQL of tools: what a server's list changes."""
 
 from collections.abc import Collection, Container, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
+import msgspec
 from sqlalchemy import ColumnElement, Connection, Row, Table, and_, bindparam, delete, func, insert, select, update
 
 from smart_mcp_proxy.catalog.hashing import approval_digest
@@ -34,8 +34,7 @@ _NEXT_GENERATION = (
 _NUMBER_VECTORS = update(tools).where(tools.c.faiss_vector_id.is_(None)).values(faiss_vector_id=tools.c.id)
 
 
-@dataclass(frozen=True, slots=True)
-class _Plan:
+class _Plan(msgspec.Struct, frozen=True):
     """The writes that make the stored tools of one server equal to its list."""
 
     added: tuple[PreparedTool, ...]

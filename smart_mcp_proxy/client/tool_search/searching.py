@@ -2,10 +2,10 @@
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any, ClassVar, Final, NamedTuple
 
 import mcp_types
+import msgspec
 from fastmcp import Client
 from mcp import MCPError
 
@@ -30,8 +30,7 @@ _LOOK: Final = "Look at the gateway's log, or ask it: mcpproxy doctor"
 _NO_ARGUMENTS: Final[Mapping[str, Any]] = {"type": "object", "properties": {}}
 
 
-@dataclass(frozen=True, slots=True)
-class FoundTool:
+class FoundTool(msgspec.Struct, frozen=True):
     """A tool that a search has found.
 
     Attributes:

@@ -6,11 +6,12 @@ import secrets
 import time
 from collections.abc import AsyncIterator, Callable, Collection, Mapping, Sequence
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from types import MappingProxyType
 from typing import Final, NamedTuple
 
+import msgspec
 from sqlalchemy import Connection
 
 from smart_mcp_proxy.catalog import AgentToken, Catalog, GatewayToken, TokenKind, agent_tokens
@@ -46,8 +47,7 @@ class TokenNotFoundError(RequestError):
     http_status = 404
 
 
-@dataclass(frozen=True, slots=True)
-class Scope:
+class Scope(msgspec.Struct, frozen=True):
     """Servers, profile and permissions of a new token.
 
     Attributes:
@@ -82,8 +82,7 @@ class Scope:
                     raise RequestError(f"{noun} {name[:NAME_CHARS]!r} is not configured.", hint=hint)
 
 
-@dataclass(frozen=True, slots=True)
-class NewToken:
+class NewToken(msgspec.Struct, frozen=True):
     """A token that has just been made: the only moment at which it can be shown. Its repr does not."""
 
     secret: str

@@ -108,8 +108,7 @@ class ProxyDisabledError(RequestError):
     code = "proxy_disabled"
 
 
-@dataclass(frozen=True, slots=True)
-class BrokerRequest:
+class BrokerRequest(msgspec.Struct, frozen=True):
     """A request as the broker received it.
 
     Attributes:

@@ -5,9 +5,11 @@ import math
 import random
 import time
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from types import TracebackType
 from typing import Final, Self
+
+import msgspec
 
 from smart_mcp_proxy.errors import RateLimitedError, UpstreamError
 from smart_mcp_proxy.gateway.calls.quotas import CountedQuota, Quotas, open_quotas
@@ -33,8 +35,7 @@ FULL_RETRY_S: Final = 1.0
 SERVER_LIMITS: Final = "The user can raise 'in_flight' and 'queue' under 'limits' in the server's entry."
 
 
-@dataclass(frozen=True, slots=True)
-class CallerRate:
+class CallerRate(msgspec.Struct, frozen=True):
     """Rate limit of each caller.
 
     Attributes:

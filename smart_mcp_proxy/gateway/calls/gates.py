@@ -6,7 +6,6 @@ admission (`admission.py`), which follows the gates.
 
 from collections import OrderedDict
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from typing import Any, Final
 
 import jsonschema_rs
@@ -27,8 +26,7 @@ _PATTERN_LIMITS: Final = {"backtrack_limit": 10_000, "size_limit": 1 << 20, "dfa
 """A server writes the pattern and an agent the text: neither may make a match take long."""
 
 
-@dataclass(frozen=True, slots=True)
-class CallLimits:
+class CallLimits(msgspec.Struct, frozen=True):
     """Settings of calls.
 
     Attributes:
@@ -100,8 +98,7 @@ class ArgumentSchemas:
         )
 
 
-@dataclass(frozen=True, slots=True)
-class GateRules:
+class GateRules(msgspec.Struct, frozen=True):
     """Rules that gates decide by.
 
     Attributes:

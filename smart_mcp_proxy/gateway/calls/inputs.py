@@ -8,7 +8,7 @@ calls again for it. Either way the second call is one like the first: every gate
 import asyncio
 import secrets
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any, Final
 
 import msgspec
@@ -33,8 +33,7 @@ QUESTIONS_BYTES: Final = 1 << 20
 _ELICITATION_ID_BYTES: Final = 16
 
 
-@dataclass(frozen=True, slots=True)
-class Round:
+class Round(msgspec.Struct, frozen=True):
     """A round of a request whose client can be asked for input.
 
     Attributes:

@@ -8,6 +8,7 @@ from dataclasses import KW_ONLY, dataclass
 from functools import partial
 from pathlib import Path
 
+import msgspec
 from anyio import move_on_after, to_thread
 
 from smart_mcp_proxy.catalog import Catalog
@@ -27,8 +28,7 @@ from smart_mcp_proxy.upstream.states import backoff_s
 log = get_logger("embedding")
 
 
-@dataclass(frozen=True, slots=True)
-class VectorSetup:
+class VectorSetup(msgspec.Struct, frozen=True):
     """Factories for the embedder and the engine that uses its vectors.
 
     Attributes:
@@ -48,8 +48,7 @@ class VectorSetup:
     news: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class EmbeddingPace:
+class EmbeddingPace(msgspec.Struct, frozen=True):
     """Intervals of the embedding worker.
 
     Attributes:

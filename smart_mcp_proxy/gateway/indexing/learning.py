@@ -8,6 +8,8 @@ from collections.abc import AsyncIterator, Callable, Collection, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 
+import msgspec
+
 from smart_mcp_proxy.catalog import Catalog, Lesson
 from smart_mcp_proxy.errors import RequestError, ToolNotFoundError
 from smart_mcp_proxy.gateway.activity.recorder import Recorder
@@ -40,8 +42,7 @@ _SECRET = re.compile(
 """What looks like a secret to people who hunt for them; a question too many left out costs nothing."""
 
 
-@dataclass(frozen=True, slots=True)
-class _Search:
+class _Search(msgspec.Struct, frozen=True):
     """A search that an agent made.
 
     Attributes:

@@ -14,6 +14,7 @@ from functools import partial
 from logging import DEBUG, INFO
 from typing import Any, Final
 
+import msgspec
 from anyio import move_on_after, to_thread
 
 from smart_mcp_proxy.catalog import Catalog, Diff
@@ -103,8 +104,7 @@ async def wait_at_most(event: asyncio.Event, limit_s: float) -> None:
         await event.wait()
 
 
-@dataclass(frozen=True, slots=True)
-class Pace:
+class Pace(msgspec.Struct, frozen=True):
     """Intervals of a worker, and how they pass.
 
     Attributes:

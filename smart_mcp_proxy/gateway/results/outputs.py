@@ -115,8 +115,7 @@ Unit = Literal["characters", "records"]
 Keep = Callable[[str], tuple[str, Unit]]
 
 
-@dataclass(frozen=True, slots=True)
-class OutputPage:
+class OutputPage(msgspec.Struct, frozen=True):
     """A part of a kept output.
 
     Attributes:

@@ -1,7 +1,6 @@
 """Reasons why a tool is not in the answer to a query, from the configuration on."""
 
 from collections.abc import Callable, Mapping, Set
-from dataclasses import dataclass
 from difflib import get_close_matches
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -41,8 +40,7 @@ class _Obstacle(NamedTuple):
     reason: str
 
 
-@dataclass(frozen=True, slots=True)
-class Inquiry:
+class Inquiry(msgspec.Struct, frozen=True):
     """An operator's questions about tools, withheld ones included.
 
     Attributes:

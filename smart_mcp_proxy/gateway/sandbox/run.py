@@ -128,8 +128,7 @@ _result = msgspec.json.Decoder(_Result)
 _blocks = msgspec.json.Decoder(list[_Block])
 
 
-@dataclass(frozen=True, slots=True)
-class Script:
+class Script(msgspec.Struct, frozen=True):
     """A script and its limits.
 
     Attributes:
@@ -149,8 +148,7 @@ class Script:
     max_calls: int
 
 
-@dataclass(frozen=True, slots=True)
-class Finished:
+class Finished(msgspec.Struct, frozen=True):
     """Result of a script that ended well.
 
     Attributes:

@@ -2,10 +2,11 @@
 
 import time
 from collections.abc import Callable, Coroutine, Hashable
-from dataclasses import dataclass
 from functools import partial
 from typing import Any, Literal
 from weakref import ref
+
+import msgspec
 
 from smart_mcp_proxy.fastmcp_compat.methods import HandshakeClient
 from smart_mcp_proxy.gateway.shared.agent_tools import ToolList
@@ -59,8 +60,7 @@ class Audience:
             self._is_telling = False
 
 
-@dataclass(frozen=True, slots=True)
-class Route:
+class Route(msgspec.Struct, frozen=True):
     """Way in which one client gets at tools, and the reason for it.
 
     Attributes:

@@ -2,7 +2,6 @@
 
 import struct
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from enum import IntEnum
 from math import prod
 from pathlib import Path
@@ -157,8 +156,7 @@ def _varint(number: int) -> bytes:
     return bytes([*(group | 128 for group in groups[:-1]), groups[-1]])
 
 
-@dataclass(frozen=True, slots=True)
-class BertShape:
+class BertShape(msgspec.Struct, frozen=True):
     """Configuration of a model's encoder, beyond the shapes of its weights."""
 
     layers: int

@@ -5,10 +5,10 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping, Set
-from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any, Final, NamedTuple
 
+import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
@@ -129,8 +129,7 @@ class CosineScale:
         return _Spread(float(between.mean()), max(_LEAST_DEVIATION, float(between.std())))
 
 
-@dataclass(frozen=True, slots=True)
-class _Candidates:
+class _Candidates(msgspec.Struct, frozen=True):
     """Candidates of words and of vectors for one query, separately.
 
     Attributes:

@@ -1,8 +1,8 @@
 """Many vectors as a matrix, exact or rounded to a byte a component."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
+import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
@@ -12,8 +12,7 @@ _WIDENED_ROWS = 512
 _EXACT: NDArray[np.float32] = np.ones(1, np.float32)
 
 
-@dataclass(frozen=True, slots=True)
-class Rows:
+class Rows(msgspec.Struct, frozen=True):
     """Vectors of unit length, one a row; never changed.
 
     Attributes:

@@ -4,11 +4,12 @@ import json
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AsyncExitStack, contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
 
+import msgspec
 from anyio import to_thread
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
 
@@ -49,8 +50,7 @@ _EXAMPLES = 3
 """Names that a warning gives as examples."""
 
 
-@dataclass(frozen=True, slots=True)
-class Choice:
+class Choice(msgspec.Struct, frozen=True):
     """Systems and files to evaluate.
 
     Attributes:

@@ -1,9 +1,9 @@
 """`mcpproxy eval`: how good the answers are, on queries whose right tools are known."""
 
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated
 
+import msgspec
 from cyclopts import App, Parameter
 
 from smart_mcp_proxy.cli.support.failure import UsageError
@@ -13,8 +13,7 @@ from smart_mcp_proxy.settings import Settings
 from smart_mcp_proxy.settings.choices import list_choices
 
 
-@dataclass(frozen=True, slots=True)
-class Sources:
+class Sources(msgspec.Struct, frozen=True):
     """Parts of the files, by where their lines come from.
 
     Attributes:
@@ -28,8 +27,7 @@ class Sources:
     without_source: tuple[str, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class Systems:
+class Systems(msgspec.Struct, frozen=True):
     """Ways to rank.
 
     Attributes:

@@ -7,9 +7,9 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 
+import msgspec
 from anyio import to_thread
 from cyclopts import App
 
@@ -46,8 +46,7 @@ data directory (Linux), or into ${file:...} and ${keyring:...}.""",
 )
 
 
-@dataclass(frozen=True, slots=True)
-class _Manager:
+class _Manager(msgspec.Struct, frozen=True):
     """The service manager of this system.
 
     Attributes:
@@ -65,8 +64,7 @@ class _Manager:
     ask: tuple[str, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class ServicePlan:
+class ServicePlan(msgspec.Struct, frozen=True):
     """The gateway as a service manager is to run it.
 
     Attributes:

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
+import msgspec
 from anyio import to_thread
 from cyclopts import App, Parameter
 
@@ -39,8 +40,7 @@ Examples:
 )
 
 
-@dataclass(frozen=True, slots=True)
-class _Wish:
+class _Wish(msgspec.Struct, frozen=True):
     """The change that is asked for, the same for each client.
 
     Attributes:

@@ -3,10 +3,10 @@
 import re
 import shlex
 import sys
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, Final
 
+import msgspec
 from cyclopts import Parameter
 
 from smart_mcp_proxy.cli.commands.servers.server_change import (
@@ -36,8 +36,7 @@ _ADDRESS: Final = ("http://", "https://")
 _Repeated = Annotated[list[str] | None, Parameter(negative=())]
 
 
-@dataclass(frozen=True, slots=True)
-class More:
+class More(msgspec.Struct, frozen=True):
     """Further keys of a server's entry.
 
     Attributes:
@@ -53,8 +52,7 @@ class More:
     no_try: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class FromRegistry:
+class FromRegistry(msgspec.Struct, frozen=True):
     """A server that a registry lists; it is added in quarantine.
 
     Attributes:
