@@ -33,7 +33,7 @@ _SECRET_WORDS = re.compile(
 """In the name of a key or of a program's option."""
 _PUBLIC_NAMES = frozenset(
     {"oauth", "authorization_endpoint", "token_endpoint", "token_endpoint_auth_method", "idp_token_endpoint"}
-    | {"token_url", "subject_token_type"}
+    | {"token_url", "issuer_token_url", "subject_token_type"}
 )
 """They sound like secrets and are none; what is inside the first is looked at by itself."""
 _OPTION = re.compile(r"(-{1,2}[^=\s]+|[A-Za-z_][A-Za-z0-9_]*)=(.*)", re.DOTALL)

@@ -12,7 +12,7 @@ from smart_mcp_proxy.secrets.keyring_edge import KEYRING_SERVICE, read_keyring_s
 from smart_mcp_proxy.servers.config import Isolation, ServerConfig
 from smart_mcp_proxy.servers.edit_masks import extract_masked_secrets, is_plain, mask_entry
 from smart_mcp_proxy.servers.fields import check_headers, check_text, check_url
-from smart_mcp_proxy.servers.oauth import OAUTH_SECRETS, read_oauth
+from smart_mcp_proxy.servers.oauth import EXCHANGE_SECRETS, OAUTH_SECRETS, read_oauth
 
 _PLACEHOLDER = re.compile(r"\$\$\{|\$\{([^}]*)(\}?)")
 _RELATIVE_FILE = re.compile(r"\$\{file:(?![/~])")
@@ -161,7 +161,8 @@ def collect_secrets(expanded: ServerConfig) -> list[str]:
         if name.lower() == "authorization":
             values.add(value.partition(" ")[2])
     oauth = expanded.oauth or {}
-    secrets = [*(oauth.get(key) for key in OAUTH_SECRETS), (oauth.get("exchange") or {}).get("client_secret")]
+    trade = oauth.get("exchange") or {}
+    secrets = [*(oauth.get(key) for key in OAUTH_SECRETS), *(trade.get(key) for key in EXCHANGE_SECRETS)]
     values.update(secret for secret in secrets if isinstance(secret, str))
     values |= {*_extract_part_secrets(args=[*expanded.args]), *_in_address(expanded.url)}
     return sorted(values - {""}, key=lambda value: (-len(value), value))

@@ -21,16 +21,25 @@ class ExchangeOptions:
     Attributes:
         token_url: Token endpoint that trades.
         audience: Whom the new token has to be for.
+        issuer: The server's authorization server, where `token_url` gives no token for the server but an assertion of
+            who the person is (ID-JAG), which is for that one; empty where it gives the token itself.
+        issuer_token_url: Its token endpoint, which takes the assertion.
+        issuer_client_id: Our client there.
+        issuer_client_secret: Its secret; empty for a public client.
         scope: To ask for; empty for what the endpoint gives by itself.
         client_id: Our client there.
         client_secret: Its secret; empty for a public client.
         subject_token_type: Kind of the token that a person came with.
 
-    Source: RFC 8693, section 2.1
+    Source: RFC 8693, section 2.1; https://datatracker.ietf.org/doc/draft-ietf-oauth-identity-assertion-authz-grant/
     """
 
     token_url: str
     audience: str
+    issuer: str = ""
+    issuer_token_url: str = ""
+    issuer_client_id: str = ""
+    issuer_client_secret: str = field(default="", repr=False)
     scope: str = ""
     client_id: str = ""
     client_secret: str = field(default="", repr=False)
@@ -38,6 +47,14 @@ class ExchangeOptions:
 
 
 EXCHANGE_KEYS: Final = frozenset(ExchangeOptions.__dataclass_fields__)
+_NEEDED_WITH: Final = {
+    "client_secret": "client_id",
+    "issuer": "issuer_token_url",
+    "issuer_token_url": "issuer",
+    "issuer_client_id": "issuer",
+    "issuer_client_secret": "issuer_client_id",
+}
+"""Of `exchange`: with the first goes the second."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,6 +115,7 @@ _GRANTS: Final = {
 }
 """Keys that are for one grant alone."""
 OAUTH_SECRETS: Final = ("client_secret", "private_key", "idp_client_secret")
+EXCHANGE_SECRETS: Final = ("client_secret", "issuer_client_secret")
 
 
 def read_oauth(server: str, values: Mapping[str, Any]) -> OAuthOptions:
@@ -134,11 +152,11 @@ def _read_exchange(server: str, values: Mapping[str, Any]) -> ExchangeOptions:
     for key in ("token_url", "audience"):
         if key not in texts:
             raise ConfigError(f"Server {server!r} has 'oauth.exchange' without {key!r}.", hint="Add it.")
-    if "client_secret" in texts and "client_id" not in texts:
-        raise ConfigError(
-            f"Server {server!r} has 'oauth.exchange.client_secret' without 'client_id'.", hint="Add it there."
-        )
-    _check_address(server, "exchange.token_url", texts["token_url"])
+    for key, needed in _NEEDED_WITH.items():
+        if key in texts and needed not in texts:
+            raise ConfigError(f"Server {server!r} has 'oauth.exchange.{key}' without {needed!r}.", hint="Add it there.")
+    for key in ("token_url", "issuer", "issuer_token_url"):
+        _check_address(server, f"exchange.{key}", texts.get(key, ""))
     return ExchangeOptions(**texts)
 
 

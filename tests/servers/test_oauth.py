@@ -12,9 +12,12 @@ from smart_mcp_proxy.servers import (
     collect_secrets,
     expand,
     load_servers,
+    mask_entry,
     read_oauth,
     warnings_about,
 )
+
+TRADE = {"token_url": "https://i.example/t", "audience": "https://h/mcp"}
 
 
 def entry(oauth: Any, **others: Any) -> ServerConfig:
@@ -93,6 +96,17 @@ def test_every_option_is_understood() -> None:
         ({"client_metadata_url": "https://me.example/"}, "'oauth.client_metadata_url' cannot be used"),
         ({"resource": "https://r.example/#part"}, "'oauth.resource' cannot be used"),
         ({"issuer": "javascript:alert(1)"}, "'oauth.issuer' cannot be used"),
+        ({"exchange": {"token_url": "https://i.example/t"}}, "'oauth.exchange' without 'audience'"),
+        ({"exchange": TRADE | {"client_secret": "hunter2"}}, "'oauth.exchange.client_secret' without 'client_id'"),
+        ({"exchange": TRADE | {"issuer": "https://a.example"}}, "'oauth.exchange.issuer' without 'issuer_token_url'"),
+        ({"exchange": TRADE | {"issuer_client_id": "c"}}, "'oauth.exchange.issuer_client_id' without 'issuer'"),
+        ({"exchange": TRADE | {"token_url": "ftp://i.example"}}, "'oauth.exchange.token_url' cannot be used"),
+        (
+            {"exchange": TRADE | {"issuer": "https://a.example", "issuer_token_url": "a.example"}},
+            "'oauth.exchange.issuer_token_url' cannot be used",
+        ),
+        ({"exchange": TRADE | {"audiences": "x"}}, "keys under 'oauth.exchange' that are not known: audiences"),
+        ({"exchange": TRADE, "per_user": True}, "both 'oauth.per_user' and 'oauth.exchange'"),
     ],
 )
 def test_what_cannot_be_used_is_refused_by_name(oauth: dict[str, Any], words: str) -> None:
@@ -141,6 +155,19 @@ def test_a_secret_comes_from_the_environment_and_is_hidden() -> None:
         expand(config, {"ID": "the-client"})
     with pytest.raises(ConfigError, match=r"oauth\.issuer"):
         expand(entry({"issuer": "${I}"}), {"I": "ftp://x"})
+
+
+def test_secrets_of_a_trade_are_hidden_as_well() -> None:
+    """Those at the provider, and those at the server's authorization server."""
+    trade = TRADE | {"client_id": "us", "client_secret": "${env:AT_PROVIDER}", "issuer": "https://a.example"}
+    trade |= {"issuer_token_url": "https://a.example/t", "issuer_client_id": "us", "issuer_client_secret": "at-issuer"}
+    expanded = expand(entry({"exchange": trade}), {"AT_PROVIDER": "at-provider"})
+    assert {"at-provider", "at-issuer"} <= set(collect_secrets(expanded))
+    for shown in (repr(expanded), repr(read_oauth("web", expanded.oauth or {}))):
+        assert "at-provider" not in shown and "at-issuer" not in shown
+    masked = json.dumps(mask_entry({"url": "https://h/mcp", "oauth": {"exchange": trade}}))
+    assert "at-issuer" not in masked
+    assert masked.count("https://a.example") == 2
 
 
 def test_who_approves_an_entry_is_told_which_file_it_gives_away() -> None:

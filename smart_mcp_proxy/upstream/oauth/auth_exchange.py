@@ -1,4 +1,8 @@
-"""Token exchange: the token that a person came with is traded for one of theirs at a server."""
+"""Token exchange: the token that a person came with is traded for one of theirs at a server.
+
+Where the identity provider gives tokens for itself alone, it gives an assertion of who the person is (ID-JAG), which
+the server's authorization server takes for the token.
+"""
 
 import asyncio
 import base64
@@ -16,12 +20,14 @@ import msgspec
 
 from smart_mcp_proxy.errors import UpstreamAuthError, UpstreamError
 from smart_mcp_proxy.servers import ExchangeOptions, ServerConfig
+from smart_mcp_proxy.servers.oauth import ACCESS_TOKEN
 from smart_mcp_proxy.telemetry import secrets_hidden
 from smart_mcp_proxy.upstream.oauth.auth_http import AuthHttp, error_code, parse_json_members
 
 _GRANT: Final = "urn:ietf:params:oauth:grant-type:token-exchange"
-_TOKEN_TYPE: Final = "urn:ietf:params:oauth:token-type:"
-_USABLE_TYPES: Final = (f"{_TOKEN_TYPE}access_token", f"{_TOKEN_TYPE}jwt")
+_JWT_BEARER: Final = "urn:ietf:params:oauth:grant-type:jwt-bearer"
+_ID_JAG: Final = "urn:ietf:params:oauth:token-type:id-jag"
+_USABLE_TYPES: Final = (ACCESS_TOKEN, "urn:ietf:params:oauth:token-type:jwt")
 _AHEAD_S: Final = 30.0
 """A token is traded anew so long before its end: the request that it goes with takes its time."""
 _UNSAID_S: Final = 300.0
@@ -154,33 +160,73 @@ class ExchangedBearer:
                 hint="Connect to the gateway with a token of the identity provider (MCPPROXY_JWT_... or "
                 "MCPPROXY_OIDC_...), and anew when it has run out.",
             )
-        response = await self.http.send(self._build_request(subject))
-        answer, code = parse_json_members(response), error_code(response)
-        if response.status_code != 200:
-            is_refused = bool(code) and response.status_code < 500
-            raise self._fail(f"it refused ({code or f'HTTP {response.status_code}'})", is_final=is_refused)
-        return self._judge(answer, subject)
+        options, scope = self.options, {"scope": self.options.scope} if self.options.scope else {}
+        form = {"grant_type": _GRANT, **scope}
+        form |= {"subject_token": subject, "subject_token_type": options.subject_token_type}
+        if not options.issuer:
+            form |= {"audience": options.audience, "requested_token_type": ACCESS_TOKEN}
+            return self._judge(await self._ask("", self.http, form), {subject})
+        form |= {"audience": options.issuer, "resource": options.audience, "requested_token_type": _ID_JAG}
+        assertion = self._judge_assertion(await self._ask("", self.http, form), subject)
+        form = {"grant_type": _JWT_BEARER, "assertion": assertion, **scope}
+        answer = await self._ask("issuer_", self.http.beside(options.issuer_token_url), form)
+        return self._judge({**answer, "issued_token_type": ACCESS_TOKEN}, {subject, assertion}, "issuer_")
 
-    def _build_request(self, subject: str) -> httpx2.Request:
-        options = self.options
-        form = {
-            **{
-                "grant_type": _GRANT,
-                "audience": options.audience,
-                "requested_token_type": f"{_TOKEN_TYPE}access_token",
-            },
-            **{"subject_token": subject, "subject_token_type": options.subject_token_type},
-            **({"scope": options.scope} if options.scope else {}),
-        }
+    async def _ask(self, place: str, http: AuthHttp, form: dict[str, str]) -> dict[str, Any]:
+        """Ask a token endpoint: the answer's members.
+
+        Args:
+            place: How its keys in the options begin.
+            http: Asks it.
+            form: What is asked; the client is added.
+
+        Raises:
+            UpstreamAuthError: It refused.
+            UpstreamError: It failed, or there is no answer.
+        """
+        url, client_id, secret = (
+            getattr(self.options, f"{place}{key}") for key in ("token_url", "client_id", "client_secret")
+        )
         headers = {}
-        if options.client_secret:
-            pair = f"{quote(options.client_id, safe='')}:{quote(options.client_secret, safe='')}"
+        if secret:
+            pair = f"{quote(client_id, safe='')}:{quote(secret, safe='')}"
             headers["authorization"] = f"Basic {base64.b64encode(pair.encode()).decode()}"
-        elif options.client_id:
-            form["client_id"] = options.client_id
-        return httpx2.Request("POST", options.token_url, data=form, headers=headers)
+        elif client_id:
+            form = form | {"client_id": client_id}
+        response = await http.send(httpx2.Request("POST", url, data=form, headers=headers))
+        if response.status_code != 200:
+            code = error_code(response)
+            is_refused = bool(code) and response.status_code < 500
+            raise self._fail(f"it refused ({code or f'HTTP {response.status_code}'})", place, is_final=is_refused)
+        return parse_json_members(response)
 
-    def _judge(self, answer: dict[str, Any], subject: str) -> _Traded:
+    def _judge_assertion(self, answer: dict[str, Any], subject: str) -> str:
+        """The assertion in an answer, if it is one for the server's authorization server.
+
+        Raises:
+            UpstreamError: It is not.
+
+        Source: https://datatracker.ietf.org/doc/draft-ietf-oauth-identity-assertion-authz-grant/
+        """
+        assertion = self._read_token(answer, {subject})
+        if answer.get("issued_token_type") != _ID_JAG:
+            raise self._fail("its answer holds no assertion of who the person is (ID-JAG)")
+        claims = _read_claims(assertion)
+        if claims is None or claims.get("aud") not in (self.options.issuer, [self.options.issuer]):
+            raise self._fail("the assertion is for another authorization server than 'oauth.exchange.issuer' names")
+        return assertion
+
+    def _read_token(self, answer: dict[str, Any], sent: set[str], place: str = "") -> str:
+        """The token in an answer; none of those that were sent."""
+        token = answer.get("access_token")
+        if not isinstance(token, str) or not token.isascii() or not token.isprintable() or not token:
+            raise self._fail("its answer holds no token", place)
+        if any(hmac.compare_digest(token.encode(), each.encode()) for each in sent):
+            reason = "it gave back the token that the person came with, or the assertion; neither is for the server"
+            raise self._fail(reason, place)
+        return token
+
+    def _judge(self, answer: dict[str, Any], sent: set[str], place: str = "") -> _Traded:
         """The token in an answer, if it is one for the server and for now.
 
         Raises:
@@ -188,47 +234,46 @@ class ExchangedBearer:
 
         Source: RFC 8693, section 2.2.1
         """
-        token, lasts_s, now_s = answer.get("access_token"), answer.get("expires_in"), self.now()
-        if not isinstance(token, str) or not token.isascii() or not token.isprintable() or not token:
-            raise self._fail("its answer holds no token")
-        if hmac.compare_digest(token.encode(), subject.encode()):
-            raise self._fail("it gave back the token that the person came with, which is for the gateway alone")
+        token, lasts_s, now_s = self._read_token(answer, sent, place), answer.get("expires_in"), self.now()
         if str(answer.get("token_type")).lower() != "bearer" or answer.get("issued_token_type") not in _USABLE_TYPES:
-            raise self._fail("its answer holds another kind of token")
+            raise self._fail("its answer holds another kind of token", place)
         if lasts_s is not None and not _is_time(lasts_s):
-            raise self._fail("its answer says in no number how long the token lasts")
+            raise self._fail("its answer says in no number how long the token lasts", place)
         ends_s = now_s + (_UNSAID_S if lasts_s is None else lasts_s)
         claims = _read_claims(token)
         if claims is not None:
             audience = claims.get("aud")
             if self.options.audience not in (audience if isinstance(audience, list) else [audience]):
-                raise self._fail("the token is for another audience than 'oauth.exchange.audience' names")
-            ends_s = self._judge_times(claims, ends_s, now_s)
+                raise self._fail("the token is for another audience than 'oauth.exchange.audience' names", place)
+            ends_s = self._judge_times(claims, ends_s, now_s, place)
         if ends_s <= now_s:
-            raise self._fail("the token has run out already")
+            raise self._fail("the token has run out already", place)
         return _Traded(token, now_s, max(now_s + (ends_s - now_s) / 2, ends_s - _AHEAD_S))
 
-    def _judge_times(self, claims: dict[str, Any], ends_s: float, now_s: float) -> float:
+    def _judge_times(self, claims: dict[str, Any], ends_s: float, now_s: float, place: str) -> float:
         """Judge when a token ends by its own claims; both clocks have to agree on about the time."""
         for name in ("exp", "nbf", "iat"):
             at_s = claims.get(name)
             if at_s is None:
                 continue
             if not _is_time(at_s):
-                raise self._fail(f"the token's '{name}' is no time")
+                raise self._fail(f"the token's '{name}' is no time", place)
             off_s = now_s - at_s if name == "exp" else at_s - now_s
             if off_s > (0.0 if name == "exp" else _SKEW_S):
                 when = "ended" if name == "exp" else "begins"
                 side = "ago" if name == "exp" else "from now"
-                raise self._fail(f"by this machine's clock the token {when} {off_s:.0f} s {side}: compare both clocks")
+                raise self._fail(
+                    f"by this machine's clock the token {when} {off_s:.0f} s {side}: compare both clocks", place
+                )
             if name == "exp":
                 ends_s = min(ends_s, at_s)
         return ends_s
 
-    def _fail(self, reason: str, *, is_final: bool = False) -> UpstreamError:
+    def _fail(self, reason: str, place: str = "", *, is_final: bool = False) -> UpstreamError:
         kind = UpstreamAuthError if is_final else UpstreamError
         return kind(
-            f"Server '{self.config.name}': the token exchange at 'oauth.exchange.token_url' brought nothing: {reason}.",
+            f"Server '{self.config.name}': the token exchange at 'oauth.exchange.{place}token_url' brought "
+            f"nothing: {reason}.",
             hint="Nothing was sent to the server. Check 'oauth.exchange' in its entry, and what the identity provider "
             "allows this client.",
         )

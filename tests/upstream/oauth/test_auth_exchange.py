@@ -24,8 +24,11 @@ from smart_mcp_proxy.upstream.oauth.auth_http import AuthHttp
 pytestmark = pytest.mark.anyio
 
 AUDIENCE = "https://api.example/mcp"
+ISSUER = "https://login.api.example"
 JWT = "urn:ietf:params:oauth:token-type:jwt"
 """Source: RFC 8693, section 3"""
+ID_JAG = "urn:ietf:params:oauth:token-type:id-jag"
+"""Source: https://datatracker.ietf.org/doc/draft-ietf-oauth-identity-assertion-authz-grant/"""
 
 
 def jwt_of(**claims: Any) -> str:
@@ -46,6 +49,8 @@ class Exchange:
         self.subject: str | None = "token-of-ann"
         self.ahead_s = 0.0
         self.url = ""
+        self.issuer_status = 200
+        self.issuer_answer: dict[str, Any] = {}
 
     async def give(self, request: Request) -> Response:
         self.forms.append(dict(parse_qsl((await request.body()).decode())))
@@ -53,6 +58,18 @@ class Exchange:
         usual = {"access_token": jwt_of(n=len(self.forms)), "issued_token_type": JWT, "token_type": "Bearer"}
         answer = usual | {"expires_in": 600} | self.answer if isinstance(self.answer, dict) else usual
         return JSONResponse(answer if self.status == 200 else self.answer, self.status)
+
+    async def redeem(self, request: Request) -> Response:
+        """The server's authorization server, which takes an assertion."""
+        self.forms.append(dict(parse_qsl((await request.body()).decode())))
+        self.authorizations.append(request.headers.get("authorization", ""))
+        usual = {"access_token": jwt_of(n=len(self.forms)), "token_type": "Bearer", "expires_in": 600}
+        return JSONResponse(usual | self.issuer_answer, self.issuer_status)
+
+    def asserting(self, **options: Any) -> ExchangedBearer:
+        """One whose provider gives assertions."""
+        client = {"issuer_client_id": "us there", "issuer_client_secret": "0ther"}
+        return self.bearer(issuer=ISSUER, issuer_token_url=f"{self.url}/redeem", **client | options)
 
     def bearer(self, **options: Any) -> ExchangedBearer:
         config = ServerConfig("web", "http", url=self.url, person="ann")
@@ -71,7 +88,8 @@ async def exchange() -> AsyncIterator[Exchange]:
 
 @asynccontextmanager
 async def served(made: Exchange) -> AsyncIterator[None]:
-    async with listening(Starlette(routes=[Route("/token", made.give, methods=["POST"])])) as base:
+    routes = [Route("/token", made.give, methods=["POST"]), Route("/token/redeem", made.redeem, methods=["POST"])]
+    async with listening(Starlette(routes=routes)) as base:
         made.url = f"{base}/token"
         yield
 
@@ -173,6 +191,84 @@ async def test_a_token_that_was_just_had_is_not_traded_again_when_it_is_refused(
     assert await bearer.renew_refused_token(token)
     assert await bearer.token() != token
     await bearer.close()
+
+
+def assertion_of(**claims: Any) -> dict[str, Any]:
+    """An identity provider's answer with an assertion for the authorization server."""
+    return {"access_token": jwt_of(**{"aud": ISSUER} | claims), "issued_token_type": ID_JAG, "token_type": "N_A"}
+
+
+async def test_an_assertion_of_who_the_person_is_becomes_their_token(exchange: Exchange) -> None:
+    """The provider is asked for one for the server's authorization server, which takes it; each knows us by its own."""
+    exchange.answer = assertion_of()
+    bearer = exchange.asserting(scope="read")
+    token = await bearer.token()
+    asked, redeemed = exchange.forms
+    assert (asked["audience"], asked["resource"], asked["requested_token_type"]) == (ISSUER, AUDIENCE, ID_JAG)
+    assert (asked["subject_token"], asked["scope"]) == ("token-of-ann", "read")
+    assert redeemed == {
+        "grant_type": "urn:ietf:params:oauth:grant-type:jwt-bearer",
+        "assertion": exchange.answer["access_token"],
+        "scope": "read",
+    }
+    pairs = [base64.b64decode(each.removeprefix("Basic ")).decode() for each in exchange.authorizations]
+    assert pairs == ["us:s3cret", "us%20there:0ther"]
+    assert token != exchange.answer["access_token"]
+    assert await bearer.token() == token
+    await bearer.close()
+
+
+@pytest.mark.parametrize(
+    ("answer", "reason"),
+    [
+        (assertion_of(aud="https://other.example"), "for another authorization server"),
+        (assertion_of(aud=[ISSUER, "https://other.example"]), "for another authorization server"),
+        ({"access_token": "opaque", "issued_token_type": ID_JAG}, "for another authorization server"),
+        (assertion_of() | {"issued_token_type": JWT}, "no assertion of who the person is"),
+        ({"access_token": "token-of-ann", "issued_token_type": ID_JAG}, "gave back the token"),
+        ({"access_token": ["x"], "issued_token_type": ID_JAG}, "holds no token"),
+    ],
+)
+async def test_an_answer_that_is_no_assertion_for_the_issuer_goes_nowhere(
+    exchange: Exchange, answer: dict[str, Any], reason: str
+) -> None:
+    """Nothing is sent to the authorization server."""
+    exchange.answer = answer
+    with pytest.raises(UpstreamError, match=reason) as caught:
+        await exchange.asserting().token()
+    assert "'oauth.exchange.token_url'" in str(caught.value)
+    assert len(exchange.forms) == 1
+
+
+@pytest.mark.parametrize(
+    ("answer", "reason"),
+    [
+        ({"access_token": jwt_of(aud="https://other.example")}, "for another audience"),
+        ({"token_type": "N_A"}, "another kind of token"),
+        ({"access_token": "token-of-ann"}, "gave back the token"),
+        ({"access_token": assertion_of(exp=2e9)["access_token"]}, "or the assertion"),
+        ({"expires_in": -1}, "has run out already"),
+    ],
+)
+async def test_what_the_issuer_answers_is_judged_as_well(
+    exchange: Exchange, answer: dict[str, Any], reason: str
+) -> None:
+    """The message names the endpoint that is at fault."""
+    exchange.answer, exchange.issuer_answer = assertion_of(exp=2e9), answer
+    with pytest.raises(UpstreamError, match=reason) as caught:
+        await exchange.asserting().token()
+    assert "'oauth.exchange.issuer_token_url'" in str(caught.value)
+
+
+async def test_an_issuer_that_refuses_the_assertion_is_told_from_one_that_fails(exchange: Exchange) -> None:
+    """The first is the person's to settle, the second is tried again."""
+    exchange.answer, exchange.issuer_answer, exchange.issuer_status = assertion_of(), {"error": "invalid_grant"}, 400
+    with pytest.raises(UpstreamAuthError, match=r"issuer_token_url' brought nothing: it refused \(invalid_grant\)"):
+        await exchange.asserting().token()
+    exchange.issuer_status = 500
+    with pytest.raises(UpstreamError) as failed:
+        await exchange.asserting().token()
+    assert not isinstance(failed.value, UpstreamAuthError)
 
 
 def test_tokens_of_people_are_kept_only_where_a_server_trades_them() -> None:
