@@ -33,8 +33,9 @@ def write_known(table: Sequence[PublishedServer], results: Path, known: Path) ->
             row["needs"] = sorted(server.variables)
         if seen["size_mb"] >= LARGE_MB:
             row["installed_mb"] = round(seen["size_mb"])
-        if "--read /proc" in seen.get("through", {}).get("hint", ""):
-            row["has_own_world"] = True
+        through = seen.get("through", {})
+        if through.get("state") == "ready" and "--read /proc" in through.get("followed", ""):
+            row["has_own_world"] = True  # bubblewrap has one to give
         rows.pop(server.package, None)
         if row:
             rows[server.package] = row
