@@ -2,12 +2,12 @@
 
 import re
 from collections.abc import AsyncIterator
-from html import escape
 from html.parser import HTMLParser
 from pathlib import Path
 
 import httpx2
 import pytest
+from markupsafe import escape
 from plain_http import plain_client
 from transports import odd_servers, opened_gateway, served
 

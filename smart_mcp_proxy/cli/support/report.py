@@ -3,9 +3,9 @@
 import json
 import sys
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any
 
-import msgspec
 from rich.console import Group, RenderableType
 from rich.text import Text
 
@@ -19,7 +19,8 @@ _LARGE_CATALOG = 5_000
 _WILDCARDS = frozenset({"0.0.0.0", "::", ""})
 
 
-class GatewayAddress(msgspec.Struct, frozen=True):
+@dataclass(frozen=True, slots=True)
+class GatewayAddress:
     """The gateway's address for agents.
 
     Attributes:

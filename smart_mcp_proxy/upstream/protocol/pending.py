@@ -200,7 +200,9 @@ class PendingCalls:
             exchange_id: The request on whose own exchange it came, where it carries no id.
         """
         request_id = message.request_id if exchange_id is None else exchange_id
-        call = self._find(request_id) if request_id is not None else None
+        call = None
+        if request_id is not None:
+            call = self._calls.get(request_id) or self._find_cut(request_id)
         if call is None:
             # An id that was lost (not another one): if only one call can be meant, it need not wait for its deadline.
             return exchange_id is None and message.has_lost_id and self._fail_only("it carries no usable id")
@@ -217,9 +219,8 @@ class PendingCalls:
             self._fail(call, self._build_unreadable_error(call, "its result is no JSON object"))
         return True
 
-    def _find(self, answered: int) -> PendingCall | None:
-        if call := self._calls.get(answered):
-            return call
+    def _find_cut(self, answered: int) -> PendingCall | None:
+        """Find the request whose id came back in fewer bits, if only one can be meant."""
         found = [call for request_id, call in self._calls.items() if is_same_id(answered, request_id)]
         return found[0] if len(found) == 1 else None
 
@@ -255,7 +256,7 @@ class PendingCalls:
             token = int(report.progressToken)
         except (msgspec.DecodeError, ValueError):
             return
-        call = self._find(token)
+        call = self._calls.get(token) or self._find_cut(token)
         if call is not None and call.reports is not NO_REPORTS and not call.reply.done():
             call.reports.offer(ProgressReport(report.progress, report.total, report.message))
 

@@ -4,12 +4,11 @@ import json
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AsyncExitStack, contextmanager
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
 
-import msgspec
 from anyio import to_thread
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
 
@@ -50,7 +49,8 @@ _EXAMPLES = 3
 """Names that a warning gives as examples."""
 
 
-class Choice(msgspec.Struct, frozen=True):
+@dataclass(frozen=True, slots=True)
+class Choice:
     """Systems and files to evaluate.
 
     Attributes:

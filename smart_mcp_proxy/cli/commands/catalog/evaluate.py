@@ -1,9 +1,9 @@
 """`mcpproxy eval`: how good the answers are, on queries whose right tools are known."""
 
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated
 
-import msgspec
 from cyclopts import App, Parameter
 
 from smart_mcp_proxy.cli.support.failure import UsageError
@@ -13,7 +13,8 @@ from smart_mcp_proxy.settings import Settings
 from smart_mcp_proxy.settings.choices import list_choices
 
 
-class Sources(msgspec.Struct, frozen=True):
+@dataclass(frozen=True, slots=True)
+class Sources:
     """Parts of the files, by where their lines come from.
 
     Attributes:
@@ -27,7 +28,8 @@ class Sources(msgspec.Struct, frozen=True):
     without_source: tuple[str, ...] = ()
 
 
-class Systems(msgspec.Struct, frozen=True):
+@dataclass(frozen=True, slots=True)
+class Systems:
     """Ways to rank.
 
     Attributes:

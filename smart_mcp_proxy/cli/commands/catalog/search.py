@@ -1,8 +1,8 @@
 """`mcpproxy search`: what an agent would find."""
 
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, Literal, get_args
 
-import msgspec
 from cyclopts import App, Parameter
 from cyclopts.validators import Number
 
@@ -25,7 +25,8 @@ if TYPE_CHECKING:
     from smart_mcp_proxy.gateway import Gateway
 
 
-class View(msgspec.Struct, frozen=True):
+@dataclass(frozen=True, slots=True)
+class View:
     """Whose view of the tools is asked for, and what is explained of it.
 
     Attributes:

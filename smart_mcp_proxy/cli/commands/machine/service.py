@@ -7,9 +7,9 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
-import msgspec
 from anyio import to_thread
 from cyclopts import App
 
@@ -46,7 +46,8 @@ data directory (Linux), or into ${file:...} and ${keyring:...}.""",
 )
 
 
-class _Manager(msgspec.Struct, frozen=True):
+@dataclass(frozen=True, slots=True)
+class _Manager:
     """The service manager of this system.
 
     Attributes:
@@ -64,7 +65,8 @@ class _Manager(msgspec.Struct, frozen=True):
     ask: tuple[str, ...]
 
 
-class ServicePlan(msgspec.Struct, frozen=True):
+@dataclass(frozen=True, slots=True)
+class ServicePlan:
     """The gateway as a service manager is to run it.
 
     Attributes:

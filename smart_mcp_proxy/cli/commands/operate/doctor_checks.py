@@ -3,11 +3,11 @@
 import sys
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
 from typing import Any, Final, Literal
 
-import msgspec
 from anyio import to_thread
 
 from smart_mcp_proxy.catalog import NO_ROOM_HINT, UNSEALED, is_full, reach_store, why_unwritable
@@ -41,7 +41,8 @@ _UNSAID = {
 """States that have no error to show."""
 
 
-class CheckResult(msgspec.Struct, frozen=True):
+@dataclass(frozen=True, slots=True)
+class CheckResult:
     """Outcome of one check of `mcpproxy doctor`.
 
     Attributes:

@@ -8,7 +8,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
-import msgspec
 from anyio import to_thread
 from cyclopts import App, Parameter
 
@@ -40,7 +39,8 @@ Examples:
 )
 
 
-class _Wish(msgspec.Struct, frozen=True):
+@dataclass(frozen=True, slots=True)
+class _Wish:
     """The change that is asked for, the same for each client.
 
     Attributes:

@@ -3,10 +3,10 @@
 import re
 import shlex
 import sys
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, Final
 
-import msgspec
 from cyclopts import Parameter
 
 from smart_mcp_proxy.cli.commands.servers.server_change import (
@@ -36,7 +36,8 @@ _ADDRESS: Final = ("http://", "https://")
 _Repeated = Annotated[list[str] | None, Parameter(negative=())]
 
 
-class More(msgspec.Struct, frozen=True):
+@dataclass(frozen=True, slots=True)
+class More:
     """Further keys of a server's entry.
 
     Attributes:
@@ -52,7 +53,8 @@ class More(msgspec.Struct, frozen=True):
     no_try: bool = False
 
 
-class FromRegistry(msgspec.Struct, frozen=True):
+@dataclass(frozen=True, slots=True)
+class FromRegistry:
     """A server that a registry lists; it is added in quarantine.
 
     Attributes:

@@ -1,11 +1,11 @@
 """`mcpproxy server isolate|allow`: how servers are held, and what of their user's they reach."""
 
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Annotated, Any, Final, get_args
 
-import msgspec
 from cyclopts import Parameter
 
 from smart_mcp_proxy.cli.commands.servers.server_change import patch_entry, read_server, report_change, server_path
@@ -34,7 +34,8 @@ _LINES: Final = 200
 _Paths = Annotated[list[str] | None, Parameter(negative=())]
 
 
-class IsolationKind(msgspec.Struct, frozen=True):
+@dataclass(frozen=True, slots=True)
+class IsolationKind:
     """Isolation to ask for: a sandbox, if nothing is said.
 
     Attributes:
