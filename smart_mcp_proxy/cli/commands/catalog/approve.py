@@ -7,13 +7,12 @@ from fnmatch import fnmatchcase
 from typing import Annotated, Any, NamedTuple
 from urllib.parse import quote
 
-from anyio import to_thread
 from cyclopts import App, Parameter
 from rich.text import Text
 
 from smart_mcp_proxy.cli.support.access import open_api
 from smart_mcp_proxy.cli.support.api import Api
-from smart_mcp_proxy.cli.support.failure import UsageError, add_next_step, next_step
+from smart_mcp_proxy.cli.support.failure import UsageError, add_next_step, ask_line, next_step
 from smart_mcp_proxy.cli.support.output import indent_lines, plural, say, show, show_json, table
 from smart_mcp_proxy.cli.support.render import say_isolation
 from smart_mcp_proxy.cli.support.start import open_settings
@@ -404,6 +403,5 @@ async def _approve(api: Api, chosen: Sequence[dict[str, Any]], *, reopens: bool,
 
 
 async def _is_agreed(question: str) -> bool:
-    say(f"{question} [y/N]", style="bold")
-    answer = await to_thread.run_sync(sys.stdin.readline)
+    answer = ask_line(f"{question} [y/N]")  # here: Ctrl-C does not end a thread that reads
     return answer.strip().lower() in ("y", "yes")
