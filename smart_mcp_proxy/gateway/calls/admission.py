@@ -184,13 +184,13 @@ class AdmissionControl:
             bucket = self._callers[principal] = TokenBucket(rate.calls_per_s, rate.burst or None)
         return bucket.wait_s(now_s)
 
-    def take(self, gate: _ServerAdmission, principal: str, now_s: float) -> None:
-        """Counts a call against both rates, and the quotas of whoever makes it.
+    def take(self, gate: _ServerAdmission, principal: str, now_s: float, *, goes_on: bool = False) -> None:
+        """Counts a call against both rates, and against the quotas of whoever makes it unless it goes on.
 
         Raises:
             RateLimitedError: One of them is used up; nothing is counted then.
         """
-        quotas = () if self.quotas is None else self._require_quotas(self.quotas, principal, now_s)
+        quotas = () if self.quotas is None or goes_on else self._require_quotas(self.quotas, principal, now_s)
         if self._caller_share.calls_per_s and (wait_s := self._caller_wait_s(principal, now_s)):
             raise build_caller_rate_error(self._callers[principal], self.gateways, wait_s)
         if gate.bucket is not None:
@@ -264,6 +264,7 @@ class CallAdmission:
         server: Configured name.
         item: The tool that is called; of other requests the method.
         principal: Who asks.
+        goes_on: Whether it is the rest of a call that was counted against its person's quotas already.
 
     Attributes:
         is_waiting: Whether it has to wait for its turn.
@@ -273,10 +274,16 @@ class CallAdmission:
         UpstreamError: On entering: such calls are held back, code `breaker_open`.
     """
 
-    __slots__ = ("_entered_s", "_epochs", "_gate", "_gates", "_item", "_person", "_place", "_principal", "is_waiting")
+    __slots__ = (
+        *("_entered_s", "_epochs", "_gate", "_gates", "_goes_on", "_item", "_person", "_place", "_principal"),
+        "is_waiting",
+    )
 
-    def __init__(self, admission: AdmissionControl, server: str, item: str, principal: str) -> None:
+    def __init__(
+        self, admission: AdmissionControl, server: str, item: str, principal: str, *, goes_on: bool = False
+    ) -> None:
         self.is_waiting = False
+        self._goes_on = goes_on
         self._gates = admission
         self._gate = admission._gates.get(server) or admission._gate(server)
         self._item = item
@@ -297,7 +304,7 @@ class CallAdmission:
         if place.state is not PlaceState.HELD and not self.is_waiting:
             raise self._full(place)
         try:
-            admission.take(gate, self._principal, now_s)
+            admission.take(gate, self._principal, now_s, goes_on=self._goes_on)
             if not self.is_waiting:
                 self._epochs = self._ask_breakers(now_s) if breakers.has_failed else (breakers.server.epoch, 0)
         except BaseException:

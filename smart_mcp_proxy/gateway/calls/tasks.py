@@ -244,7 +244,7 @@ class _AwaitedTask:
         exchange, is_over = self.exchange, False
         try:
             with CallAdmission(
-                self.calls.admission, self._server, exchange.name, exchange.caller.principal
+                self.calls.admission, self._server, exchange.name, exchange.caller.principal, goes_on=True
             ) as admission:
                 if admission.is_waiting:
                     await admission.turn()

@@ -61,6 +61,16 @@ def test_a_person_has_as_many_calls_as_the_quota_says_and_others_theirs() -> Non
     assert counted.count("ann") == 6
 
 
+def test_a_call_that_goes_on_is_counted_once() -> None:
+    """As one does whose server answers with a task: its person's last call of the day may take its time."""
+    counted = Counted(person_quota="2/hour", person_in_flight=1)
+    for _ in range(2):
+        counted.call("ann")
+        with CallAdmission(counted.admission, "alpha", "save", "ann", goes_on=True):
+            assert counted.admission.quotas is not None and counted.admission.quotas.find_crowd("ann") == 1
+    assert counted.refused("ann").data == {"quota": "person=2/hour"}
+
+
 def test_tokens_that_a_person_made_count_for_the_person() -> None:
     """Else a quota would be as large as the number of one's tokens."""
     counted = Counted(person_quota="4/day", group_quotas=("devs=3/day",))
