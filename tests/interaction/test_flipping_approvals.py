@@ -9,7 +9,6 @@ import sys
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager, closing
 from dataclasses import dataclass, field
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +18,7 @@ from httpx2 import HTTPStatusError
 from transports import SETTLED_S, opened_gateway, rest_at
 
 from smart_mcp_proxy.catalog import change_hash
-from smart_mcp_proxy.cli.commands.catalog.approve import approve
+from smart_mcp_proxy.cli.commands.catalog import approve as approve_command
 from smart_mcp_proxy.errors import ProxyError
 from smart_mcp_proxy.gateway import Gateway
 from smart_mcp_proxy.models import ToolKey
@@ -40,21 +39,12 @@ def paint(text: str) -> dict[str, Any]:
     return {"name": "paint", "description": text, "inputSchema": {"type": "object"}}
 
 
-class Keyboard(io.StringIO):
-    """A terminal whose reader answers yes after `before` is done."""
-
-    def __init__(self, before: Callable[[], None]) -> None:
-        super().__init__()
-        self._before = before
+class Terminal(io.StringIO):
+    """Standard input at which somebody can be asked."""
 
     def isatty(self) -> bool:
         """It is one."""
         return True
-
-    def readline(self, size: int = -1, /) -> str:
-        """Yes, to whatever was asked."""
-        self._before()
-        return "y\n"
 
 
 @dataclass
@@ -98,7 +88,7 @@ class World:
             shown = (await self.user.get("approvals/up:paint")).raise_for_status().json()
             self.seen.add(shown["approval"]["hash"])
             return str(shown["approval"]["hash"])
-        await approve(*NAMED[way], every=way == "all", diff=True)
+        await approve_command.approve(*NAMED[way], every=way == "all", diff=True)
         page = self.capsys.readouterr().out
         self.read(page)
         (digest,) = re.findall(r"--yes --digest (sha256:[0-9a-f]{64})", page)
@@ -115,21 +105,24 @@ class World:
             tools = [{"name": "up:paint", "hash": digest}]
             return (await self.user.post("approvals/approve", json={"tools": tools})).status_code == 200
         try:
-            await approve(*NAMED[way], every=way == "all", yes=True, digest=digest)
+            await approve_command.approve(*NAMED[way], every=way == "all", yes=True, digest=digest)
         except ProxyError:
             return False
         return "sha256:" in self.capsys.readouterr().out
 
-    async def prompt(self, before: Callable[[], None]) -> bool:
-        """Approves at the question, with something happening between the page and the answer."""
+    async def prompt(self, turned: str | None = None) -> bool:
+        """Approves at the question, with another definition listed between the page and the answer."""
 
-        def meanwhile() -> None:
+        async def answer(question: str) -> bool:  # the gateway runs in this event loop: reading would stop it
             self.read(self.capsys.readouterr().out)
-            before()
+            if turned is not None:
+                await self.turn(turned)
+            return True
 
-        self.monkeypatch.setattr(sys, "stdin", Keyboard(meanwhile))
+        self.monkeypatch.setattr(sys, "stdin", Terminal())
+        self.monkeypatch.setattr(approve_command, "_is_agreed", answer)
         try:
-            await approve("up:paint")
+            await approve_command.approve("up:paint")
         except ProxyError:
             return False
         return "sha256:" in self.capsys.readouterr().out
@@ -166,14 +159,14 @@ async def test_what_is_listed_after_a_look_is_not_approved(world: Callable[..., 
             good, evil = f"<good {way}>", f"<evil {way}>"
             await at.turn(good)
             if way == "prompt":
-                assert not await at.prompt(partial(anyio.from_thread.run, at.turn, evil))
+                assert not await at.prompt(evil)
             else:
                 digest = await at.look(way)
                 await at.turn(evil)
                 assert not await at.decide(way, digest), way
             assert at.approved() == change_hash("up", paint(before)), way
             await at.turn(good)
-            assert await (at.prompt(lambda: None) if way == "prompt" else at.decide(way, digest)), way
+            assert await (at.prompt() if way == "prompt" else at.decide(way, digest)), way
             assert at.approved() == change_hash("up", paint(good)), way
             before = good
 
@@ -187,7 +180,7 @@ async def flip(at: World, rounds: int) -> None:
                 await asyncio.sleep(0.001)
         try:
             if way == "prompt":
-                await at.prompt(lambda: None)
+                await at.prompt()
             else:
                 await at.decide(way, await at.look(way))
         except (ProxyError, HTTPStatusError):  # what was to be looked at does not wait any more
