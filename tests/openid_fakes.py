@@ -132,12 +132,12 @@ class OpenIdProvider:
         return Response()
 
 
-async def consent(url: str) -> httpx2.Response:
+async def consent(url: str, login: str = "somebody") -> httpx2.Response:
     """What a person's browser ends at who says yes on every page."""
     async with httpx2.AsyncClient(follow_redirects=True, timeout=20, trust_env=False) as client:
         page = await client.get(url)
         while (form := _FORM.search(page.text)) is not None:
             fields = {name: unescape(value) for name, value in _FIELD.findall(form[2])}
-            fields |= {"action": "approve"} if "action" in fields else {"login": "somebody", "password": "something"}
+            fields |= {"action": "approve"} if "action" in fields else {"login": login, "password": "something"}
             page = await client.post(urljoin(str(page.url), unescape(form[1])), data=fields)
         return page

@@ -1,5 +1,6 @@
-// A certified authorization server on a free port of loopback; prints its issuer. Arguments: its package, the resource,
-// and perhaps a client that it knows, as JSON.
+// A certified authorization server on a free port of loopback; prints its issuer, and at its end, as JSON, how many
+// refresh tokens were used and which requests for tokens it refused. Arguments: its package, the resource, and perhaps a
+// client that it knows, as JSON.
 import http from "node:http";
 import { pathToFileURL } from "node:url";
 
@@ -36,6 +37,10 @@ server.listen(0, "127.0.0.1", () => {
       },
     },
   });
+  const seen = { used: 0, refused: [] };
+  provider.on("refresh_token.consumed", () => (seen.used += 1));
+  provider.on("grant.error", (_, error) => seen.refused.push(error.error_detail ?? error.message));
+  process.on("SIGTERM", () => process.stdout.write(`${JSON.stringify(seen)}\n`, () => process.exit()));
   handle = provider.callback();
   process.stdout.write(`${issuer}\n`);
 });

@@ -1,27 +1,16 @@
 """Signing in at an authorization server that is not of our own stack: `oidc-provider`, on loopback."""
 
-import asyncio
-import json
 import os
-import socket
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
 from pathlib import Path
-from typing import Any
 
 import anyio
 import httpx2
 import keyring
 import pytest
-import uvicorn
-from fastmcp import FastMCP
-from fastmcp.server.auth import RemoteAuthProvider
-from fastmcp.server.auth.providers.jwt import JWTVerifier
+from certified_provider import authorization_server, resource_server
 from keyring.backends.fail import Keyring as NoKeyring
-from node_tools import node_environment, npm_package
 from openid_fakes import consent
-from pydantic import AnyHttpUrl, SecretStr
-from run_wire import Watched
+from pydantic import SecretStr
 from sign_in_fakes import Person
 
 from smart_mcp_proxy.errors import UpstreamAuthError
@@ -34,50 +23,6 @@ from smart_mcp_proxy.web.listening import bind
 from smart_mcp_proxy.web.serve_http import serve_http
 
 pytestmark = [pytest.mark.anyio, pytest.mark.clients]
-
-OIDC_PROVIDER = "oidc-provider@9.13.3"
-SCRIPT = Path(__file__).with_name("oidc_provider.mjs")
-
-
-@asynccontextmanager
-async def authorization_server(resource: str, client: dict[str, Any] | None = None) -> AsyncIterator[str]:
-    """The issuer of a running `oidc-provider` that knows this resource, and this client."""
-    package = npm_package(OIDC_PROVIDER)
-    command = ["node", str(SCRIPT), str(package), resource, *([json.dumps(client)] if client else [])]
-    pipe = asyncio.subprocess.PIPE
-    process = await asyncio.create_subprocess_exec(
-        *command, stdout=pipe, stderr=asyncio.subprocess.DEVNULL, env=node_environment() | {"NODE_ENV": "test"}
-    )
-    assert process.stdout is not None
-    try:
-        with anyio.fail_after(30):
-            issuer = (await process.stdout.readline()).decode().strip()
-        yield issuer
-    finally:
-        process.terminate()
-        await process.wait()
-
-
-@asynccontextmanager
-async def resource_server() -> AsyncIterator[tuple[str, str]]:
-    """Address and issuer of a FastMCP server that accepts the tokens made for it, and no others."""
-    with socket.create_server(("127.0.0.1", 0)) as listener:
-        base = f"http://127.0.0.1:{listener.getsockname()[1]}"
-        async with authorization_server(f"{base}/mcp") as issuer:
-            verifier = JWTVerifier(
-                jwks_uri=f"{issuer}/jwks", issuer=issuer, audience=f"{base}/mcp", required_scopes=["tools:read"]
-            )
-            auth = RemoteAuthProvider(verifier, [AnyHttpUrl(issuer)], base_url=base)
-            target = FastMCP("guarded", auth=auth)
-            target.tool(lambda: "somebody", name="whoami")
-            app = Watched(target.http_app(path="/mcp"))
-            server = uvicorn.Server(uvicorn.Config(app, log_level="critical", ws="none", timeout_graceful_shutdown=0))
-            async with asyncio.TaskGroup() as group:
-                group.create_task(server.serve(sockets=[listener]))
-                try:
-                    yield f"{base}/mcp", issuer
-                finally:
-                    server.should_exit = True
 
 
 async def test_a_sign_in_is_had_renewed_and_given_back(tmp_path: Path) -> None:
