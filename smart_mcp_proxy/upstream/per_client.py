@@ -21,6 +21,7 @@ from smart_mcp_proxy.upstream.listing import ToolListing, fetch_contents, fetch_
 from smart_mcp_proxy.upstream.protocol.base_session import UpstreamSession
 from smart_mcp_proxy.upstream.protocol.server_requests import ClientRequest, ClientSide, Conversation
 from smart_mcp_proxy.upstream.protocol.session import (
+    STOPPED,
     ContentsChanged,
     LogLine,
     OnEvent,
@@ -251,7 +252,7 @@ class OwnConnections:
             UpstreamError: It cannot be opened, or the server was stopped. No request was sent.
         """
         if self._is_closed:
-            raise build_lost_error(self.config().name, "was stopped", was_sent=False)
+            raise build_lost_error(self.config().name, STOPPED, was_sent=False)
         if self._is_modern:
             yield None
             return
@@ -290,7 +291,7 @@ class OwnConnections:
         if keepers:
             await asyncio.wait(keepers)
         for place in places:  # of one that had not even begun, nobody else says so
-            _fail(place, build_lost_error(self.config().name, "was stopped", was_sent=False))
+            _fail(place, build_lost_error(self.config().name, STOPPED, was_sent=False))
 
     def _new_place(self, client: object, side: ClientSide) -> _Place:
         config = self.config()
@@ -327,7 +328,7 @@ class OwnConnections:
             _fail(place, _unsent(exc))
         finally:
             self._leave(client, place)
-            _fail(place, build_lost_error(self.config().name, "was stopped", was_sent=False))
+            _fail(place, build_lost_error(self.config().name, STOPPED, was_sent=False))
             await conversation.close()
 
     async def _hold(self, client: object, place: _Place, conversation: Conversation) -> None:

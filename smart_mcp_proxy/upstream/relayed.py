@@ -25,7 +25,7 @@ from smart_mcp_proxy.upstream.opening import SessionOptions
 from smart_mcp_proxy.upstream.protocol.base_session import StreamSession
 from smart_mcp_proxy.upstream.protocol.codec import encode_message
 from smart_mcp_proxy.upstream.protocol.pending import Reports
-from smart_mcp_proxy.upstream.protocol.session import Retry, build_lost_error, start_error
+from smart_mcp_proxy.upstream.protocol.session import STOPPED, Retry, build_lost_error, start_error
 
 SERVER: Final = b"s"
 """Kind of parcel: its words are a server's name."""
@@ -191,7 +191,7 @@ class RelayedSession(StreamSession):
 
     async def close(self) -> None:
         """Ends the session; the server goes on."""
-        self._lose("was stopped")
+        self._lose(STOPPED)
         self._reading.cancel()
         self._sink.close()
 

@@ -922,7 +922,7 @@ async def test_closing_fails_what_is_under_way(open_web, serve, era, phase):
         await session.close()
         with pytest.raises(UpstreamError, match="was stopped") as caught:
             await task
-    assert caught.value.delivery == "unknown"
+    assert caught.value.delivery == "unknown" and "gateway ended the connection" in caught.value.hint
     deleted = server.heard("DELETE")
     assert [request.headers.get("mcp-session-id") for request in deleted] == (["s1"] if era == "handshake" else [])
     with pytest.raises(UpstreamError, match="was stopped") as caught:

@@ -307,8 +307,9 @@ async def test_closing_fails_the_calls_under_way(open_fake):
     task = asyncio.ensure_future(call(session, "hang"))
     await call(session, "echo")
     await session.close()
-    with pytest.raises(UpstreamError, match="was stopped"):
+    with pytest.raises(UpstreamError, match="was stopped") as caught:
         await task
+    assert "gateway ended the connection" in caught.value.hint
 
 
 @pytest.mark.long  # starts and ends processes, seconds of it

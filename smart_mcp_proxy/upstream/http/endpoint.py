@@ -33,6 +33,7 @@ from smart_mcp_proxy.upstream.oauth.auth_bearer import Bearer
 from smart_mcp_proxy.upstream.oauth.auth_exchange import ExchangedBearer
 from smart_mcp_proxy.upstream.oauth.auth_proofs import Proofs
 from smart_mcp_proxy.upstream.opening import SessionOptions
+from smart_mcp_proxy.upstream.protocol.session import STOPPED, STOPPED_HINT
 
 _PORTS: Final = {"http": 80, "https": 443}
 _CUT: Final = "broke the connection in the middle of its answer"
@@ -319,6 +320,7 @@ class ServerEndpoint:
         """
         if cause is not None:
             return build_lost_session_error(self._server, cause, was_refused=not was_sent)
+        hint = STOPPED_HINT if reason == STOPPED else hint
         return self.error(HttpFailure(reason, was_refused=not was_sent, hint=hint, is_lost=True))
 
     def raise_where_tls_is_missing(self, response: Response, page: bytes) -> None:

@@ -35,7 +35,7 @@ from smart_mcp_proxy.upstream.protocol.pending import (
     drop_reply,
     next_request_id,
 )
-from smart_mcp_proxy.upstream.protocol.session import after_gap, start_error
+from smart_mcp_proxy.upstream.protocol.session import STOPPED, after_gap, start_error
 
 _MAX_EXCHANGES: Final = 256
 """Requests to one server at a time; more wait for their turn, so that a server that hangs does not use up the sockets
@@ -165,7 +165,7 @@ class RawHttpSession(UpstreamSession):
     async def close(self) -> None:
         """Ends the session, on the server too; calls under way fail."""
         must_end = self._reason is None and self._session.has_id
-        self._lose("was stopped")
+        self._lose(STOPPED)
         await self._end_calls()
         if self._listener is not None:
             self._listener.cancel()

@@ -26,7 +26,7 @@ from smart_mcp_proxy.upstream.protocol.base_session import StreamSession
 from smart_mcp_proxy.upstream.protocol.codec import encode_message
 from smart_mcp_proxy.upstream.protocol.handshake import Agreement, Post, greet
 from smart_mcp_proxy.upstream.protocol.pending import next_request_id
-from smart_mcp_proxy.upstream.protocol.session import start_error
+from smart_mcp_proxy.upstream.protocol.session import STOPPED, start_error
 
 _MAX_POSTS: Final = 256
 """At a time; more wait, so that a server that hangs does not use up the sockets of all."""
@@ -112,7 +112,7 @@ class SseSession(StreamSession):
 
     async def close(self) -> None:
         """Ends the session; calls under way fail."""
-        self._lose("was stopped")
+        self._lose(STOPPED)
         if self._cause is not None:
             await self._await_refusals()
         if self._reader is not None:

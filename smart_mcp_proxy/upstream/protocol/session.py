@@ -20,6 +20,13 @@ from smart_mcp_proxy.telemetry import redact
 
 _LONGEST_SETTING: Final = "'limits.call_max_s' (seconds) in its entry."
 
+STOPPED: Final = "was stopped"
+"""How a session ended that the gateway closed."""
+STOPPED_HINT: Final = (
+    "The gateway ended the connection: its entry, its switch or its sign-in changed, or the gateway stops. "
+    "Calls go through again once the server is ready."
+)
+
 CLIENT_INFO: Final = {"name": "smart-mcp-proxy", "version": __version__}
 
 _NOT_DEALT_WITH: Final = frozenset({PARSE_ERROR, INVALID_REQUEST, METHOD_NOT_FOUND, INVALID_PARAMS})
@@ -275,7 +282,8 @@ def start_error(config: ServerConfig) -> UpstreamTimeoutError:
 def build_lost_error(server: str, reason: str, *, was_sent: bool) -> UpstreamError:
     """The error for a session that ended, before or while a request was under way."""
     delivery: Delivery = "unknown" if was_sent else "not_sent"
-    error = UpstreamError(f"Server '{server}' {reason}.", hint=see_log(server), delivery=delivery)
+    hint = STOPPED_HINT if reason == STOPPED else see_log(server)
+    error = UpstreamError(f"Server '{server}' {reason}.", hint=hint, delivery=delivery)
     error.is_lost = True
     return error
 

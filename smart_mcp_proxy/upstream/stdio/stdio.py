@@ -29,7 +29,7 @@ from smart_mcp_proxy.upstream.opening import SessionOptions
 from smart_mcp_proxy.upstream.protocol.base_session import StreamSession
 from smart_mcp_proxy.upstream.protocol.codec import request_line
 from smart_mcp_proxy.upstream.protocol.pending import next_request_id
-from smart_mcp_proxy.upstream.protocol.session import LogLine, Revived
+from smart_mcp_proxy.upstream.protocol.session import STOPPED, LogLine, Revived
 from smart_mcp_proxy.upstream.stdio.inheritance import child_environment
 
 _CHUNK_BYTES = 1 << 18
@@ -428,7 +428,7 @@ class StdioSession(StreamSession):
 
     async def close(self) -> None:
         """Ends the session and the server's whole process group; calls under way fail."""
-        self._lose("was stopped")
+        self._lose(STOPPED)
         for task in (self._listener, self._doubter, self._watcher, self._reader):
             if task is not None:
                 task.cancel()
