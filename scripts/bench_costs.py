@@ -8,27 +8,32 @@
   search    seconds from the spawn to the first answer that covers all of 1,000 stored tools, the client connecting
             from the first moment on
   memory    KB for each tool: a settled gateway with 10,000 stored tools and one without any
+  isolation what a sandbox adds to each of 100 stdio servers: to a restart until its first call is answered and to a
+            call, with every second server of one gateway in a sandbox, both kinds in turn; and to memory (PSS), the
+            gateway's and the servers' own together, with all servers of a gateway in sandboxes and with none
 
-Processor time is that of the gateway's process alone, in the kernel's ticks; memory is what no file backs (RssAnon),
-after freed memory has been given back, in KiB. All run on loopback, one after the other. Medians; compare them with
-the limits on a quiet machine only.
+Processor time is that of the gateway's process alone, in the kernel's ticks; memory, where nothing else is said, is
+what no file backs (RssAnon), after freed memory has been given back, in KiB. All run on loopback, one after the other.
+Medians; compare them with the limits on a quiet machine only.
 
     python scripts/bench_costs.py --only sessions memory
 """
 
 import argparse
+import http.client
 import json
 import os
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
+from statistics import median
 from subprocess import Popen
 
 from bench.load import HttpLink, PipeLink, time_limit
-from bench.process import cpu_s, memory_kb
+from bench.process import children, cpu_s, memory_kb, pss_kb
 from bench.report import Cost, aligned
 from bench.search_data import grow, read_rows
 from bench.sized_start import Catalog
@@ -43,14 +48,17 @@ IDLE_S = 4.0
 """Freed memory is given back once nothing was done for 2 s."""
 PAUSE_S = 0.002
 WARM_UP_SESSIONS = 100
+KINDS = ("none", "sandbox")
+CALLS, CALLS_S = 40, 1.0
 QUERY = {"arguments": {"query": "send a message to a channel"}}
 
 
 def parsed() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--only", nargs="+", choices=tuple(COSTS), default=tuple(COSTS), help="default: all four")
+    parser.add_argument("--only", nargs="+", choices=tuple(COSTS), default=tuple(COSTS), help="default: all")
     parser.add_argument("--rounds", type=int, default=ROUNDS, help="of servers, memory and, twice, search; default 5")
     parser.add_argument("--servers", type=int, default=40, help="that start beside the first; default 40")
+    parser.add_argument("--isolated", type=int, default=100, help="servers with and without a sandbox; default 100")
     parser.add_argument("--sessions", type=int, default=2_000, help="at most 49,900; default 2,000")
     parser.add_argument("--stored", type=int, default=1_000, help="tools that the first search covers; default 1,000")
     parser.add_argument("--definitions", type=Path, default=TOOLS, help="JSON lines of tools that are grown to so many")
@@ -59,11 +67,14 @@ def parsed() -> argparse.Namespace:
 
 
 @contextmanager
-def serving(folder: Path, servers: int, data: Path, *settings: str) -> Iterator[tuple["Popen[bytes]", int]]:
-    """A gateway over HTTP that has listed so many stdio servers, and its port."""
+def serving(
+    folder: Path, servers: int, data: Path, *settings: str, isolation: Sequence[str] = ("none",)
+) -> Iterator[tuple["Popen[bytes]", int]]:
+    """A gateway over HTTP that has listed so many stdio servers, isolated so in turn, and its port."""
     command, *arguments = upstream_command("handshake", "stdio")
     config, log, port = folder / f"{servers}-servers.json", folder / "gateway.log", free_port()
-    entries = {f"up{number}": {"command": command, "args": arguments} for number in range(servers)}
+    entry = {"command": command, "args": arguments}
+    entries = {f"up{number}": {**entry, "isolation": isolation[number % len(isolation)]} for number in range(servers)}
     config.write_text(json.dumps({"mcpServers": entries}))
     gateway = ["env", f"MCPPROXY_DATA_DIR={data}", *settings, sys.executable, "-m", "smart_mcp_proxy", "serve"]
     with spawn([*gateway, "--http", "--port", str(port), "--config", str(config), "--json"], log) as process:
@@ -182,11 +193,58 @@ def memory(folder: Path, options: argparse.Namespace) -> Iterator[Cost]:
     yield Cost("a gateway without tools, memory", [empty["settled_own_mb"] for empty, _ in starts], "MB")
 
 
+def isolation(folder: Path, options: argparse.Namespace) -> Iterator[Cost]:
+    """What a sandbox adds to a server's start, calls and memory."""
+    count, data = options.isolated, folder / "mixed"
+    added: dict[str, list[float]] = {"start": [], "call": []}
+    with serving(folder, count, data, isolation=KINDS) as (_, port):
+        head = {"authorization": f"Bearer {(data / 'operator.token').read_text().strip()}"}
+        link = HttpLink(port)
+        link.open("modern")
+        for _ in range(options.rounds):
+            for number in range(0, count - 1, 2):
+                taken = [restarted_ms(link, port, head, f"up{number + kind}") for kind in (0, 1)]
+                added["start"].append(taken[1] - taken[0])
+            for number in range(0, count - 1, 2):
+                requests = [link.template("call_tool_write", echo(f"up{number + kind}")) for kind in (0, 1)]
+                times = [median(link.sequential(request, CALLS, CALLS_S)) for request in requests]
+                added["call"].append(times[1] - times[0])
+        link.close()
+    yield Cost("a server's sandbox, restart to first call", added["start"], "ms", 15)
+    yield Cost("a server's sandbox, each call", added["call"], "ms", 0)
+    used: dict[str, float] = {}
+    for kind in KINDS:
+        with serving(folder, count, folder / kind, isolation=(kind,)) as (process, _):
+            time.sleep(IDLE_S)
+            used[kind] = sum(map(pss_kb, (process.pid, *children(process.pid))))
+    yield Cost("a server's sandbox, memory (PSS)", [(used["sandbox"] - used["none"]) / count], "KB", 1024)
+
+
+def echo(server: str) -> dict[str, object]:
+    """Parameters of a call of this server's tool."""
+    return {"arguments": {"name": f"{server}:echo", "args": {"text": "x"}}}
+
+
+def restarted_ms(link: HttpLink, port: int, head: dict[str, str], server: str) -> float:
+    """Milliseconds from the request to restart a server until a call, which waits for it, is answered."""
+    request = link.template("call_tool_write", echo(server))
+    began = time.perf_counter()
+    connection = http.client.HTTPConnection("127.0.0.1", port)
+    connection.request("POST", f"/api/v1/servers/{server}/restart", headers=head)
+    answer = connection.getresponse()
+    connection.close()
+    if answer.status != 200:
+        raise TargetError(f"{server} was not restarted: {answer.status}")
+    link.sequential(request, 1, 0)
+    return (time.perf_counter() - began) * 1000
+
+
 COSTS: dict[str, Callable[[Path, argparse.Namespace], Iterator[Cost]]] = {
     "servers": servers,
     "sessions": sessions,
     "search": search,
     "memory": memory,
+    "isolation": isolation,
 }
 
 

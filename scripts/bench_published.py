@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from bench.desktop.tree import adopt_orphans, descendants, end_all
-from bench.process import cpu_s
+from bench.process import cpu_s, pss_kb
 from bench.targets import free_port
 from trials.servers import InstallError, PublishedServer, install, mark_processes, read_table
 from trials.session import EndedError, RawSession
@@ -163,10 +163,9 @@ def _read_cpu_s(pid: int) -> float:
 
 def _read_pss_mb(pid: int) -> float:
     try:
-        lines = Path(f"/proc/{pid}/smaps_rollup").read_text("utf-8").splitlines()
+        return pss_kb(pid) / 1024
     except OSError:
         return 0.0
-    return sum(int(line.split()[1]) for line in lines if line.startswith("Pss:")) / 1024
 
 
 if __name__ == "__main__":

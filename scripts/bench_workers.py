@@ -23,6 +23,7 @@ from pathlib import Path
 from statistics import median
 from typing import Any, NamedTuple
 
+from bench.process import children
 from bench.report import Cost, aligned
 from bench.targets import free_port, spawn, upstream_command
 
@@ -60,9 +61,7 @@ class Gateway:
 
     def cpu_s(self) -> float:
         """CPU time of its processes, in seconds; servers have processes of their own."""
-        workers = [
-            pid for pid in children_of(self._pid) if b"operate.worker" in Path(f"/proc/{pid}/cmdline").read_bytes()
-        ]
+        workers = [pid for pid in children(self._pid) if b"operate.worker" in Path(f"/proc/{pid}/cmdline").read_bytes()]
         stats = [stat for pid in (self._pid, *workers) for stat in Path(f"/proc/{pid}/task").glob("*/schedstat")]
         return sum(int(stat.read_text().split()[0]) for stat in stats) / 1e9
 
@@ -151,17 +150,11 @@ class Cores:
 
     def keep_upstreams(self, pid: int) -> None:
         """Keeps the stdio servers that a gateway's processes have started to the load's."""
-        for child in children_of(pid):
+        for child in children(pid):
             if b"upstream.py" in Path(f"/proc/{child}/cmdline").read_bytes():
                 os.sched_setaffinity(child, self.load)
             else:
                 self.keep_upstreams(child)
-
-
-def children_of(pid: int) -> list[int]:
-    """Processes that any thread of a process has started."""
-    files = Path(f"/proc/{pid}/task").glob("*/children")
-    return [int(child) for file in files for child in file.read_text().split()]
 
 
 @contextlib.contextmanager

@@ -3,7 +3,7 @@
 import os
 from pathlib import Path
 
-__all__ = ["cpu_s", "memory_kb"]
+__all__ = ["children", "cpu_s", "memory_kb", "pss_kb"]
 
 _TICKS_PER_S = os.sysconf("SC_CLK_TCK")
 
@@ -18,3 +18,15 @@ def memory_kb(pid: int, what: str = "VmRSS") -> int:
     """Resident memory now (VmRSS), that of it which no file backs (RssAnon), or its peak (VmHWM), in KiB."""
     lines = Path(f"/proc/{pid}/status").read_text().splitlines()
     return next(int(line.split()[1]) for line in lines if line.startswith(f"{what}:"))
+
+
+def pss_kb(pid: int) -> int:
+    """Its share of all memory that it uses (PSS), in KiB."""
+    lines = Path(f"/proc/{pid}/smaps_rollup").read_text().splitlines()
+    return next(int(line.split()[1]) for line in lines if line.startswith("Pss:"))
+
+
+def children(pid: int) -> list[int]:
+    """Processes that any thread of a process has started."""
+    files = Path(f"/proc/{pid}/task").glob("*/children")
+    return [int(child) for file in files for child in file.read_text().split()]

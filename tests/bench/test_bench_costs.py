@@ -15,14 +15,14 @@ import pytest
 SCRIPT = Path(__file__).parents[2] / "scripts" / "bench_costs.py"
 LIMIT_S = 300
 LOOKS = 6_000
-SMALL = ("--rounds", "1", "--servers", "2", "--sessions", "20", "--stored", "60", "--tools", "300")
+SMALL = ("--rounds", "1", "--servers", "2", "--sessions", "20", "--stored", "60", "--tools", "300", "--isolated", "4")
 
 
 @pytest.mark.long
-def test_the_benchmark_measures_servers_sessions_searches_and_memory() -> None:
+def test_the_benchmark_measures_each_cost() -> None:
     """Few of each are enough to see every figure; how large they are is not judged.
 
-    The four kinds are measured at once: most of their time is spent waiting until a gateway is at rest.
+    The five kinds are measured at once: most of their time is spent waiting until a gateway is at rest.
     """
 
     def measured(kind: str) -> str:
@@ -32,7 +32,7 @@ def test_the_benchmark_measures_servers_sessions_searches_and_memory() -> None:
         return done.stdout
 
     with ThreadPoolExecutor() as threads:
-        told = "".join(threads.map(measured, ("servers", "sessions", "search", "memory")))
+        told = "".join(threads.map(measured, ("servers", "sessions", "search", "memory", "isolation")))
     rows = re.findall(r"^ +(\S.*?) +(-?\d+\.\d\d) +(ms|s|KB|MB)\b(?: +([\d.]+) +(kept|missed))?", told, re.MULTILINE)
     assert [(what, unit, limit) for what, _, unit, limit, _ in rows] == [
         ("a new stdio server that starts, CPU", "ms", "25"),
@@ -48,6 +48,9 @@ def test_the_benchmark_measures_servers_sessions_searches_and_memory() -> None:
         ("a tool of 300, memory", "KB", "3.7"),
         ("a tool of 300, memory with what files back", "KB", "3.7"),
         ("a gateway without tools, memory", "MB", ""),
+        ("a server's sandbox, restart to first call", "ms", "15"),
+        ("a server's sandbox, each call", "ms", "0"),
+        ("a server's sandbox, memory (PSS)", "KB", "1024"),
     ]
     assert all(float(amount) > 0 for what, amount, unit, *_ in rows if unit in ("s", "MB"))
     assert all((verdict == "kept") == (float(amount) <= float(limit)) for _, amount, _, limit, verdict in rows if limit)

@@ -53,7 +53,7 @@ def _command(pid: int) -> bytes:
     """Of a process; empty once it is gone."""
     try:
         return Path(f"/proc/{pid}/cmdline").read_bytes()
-    except FileNotFoundError:
+    except (FileNotFoundError, ProcessLookupError):  # the latter where it goes between opening and reading
         return b""
 
 
