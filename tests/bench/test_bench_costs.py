@@ -15,7 +15,7 @@ import pytest
 SCRIPT = Path(__file__).parents[2] / "scripts" / "bench_costs.py"
 LIMIT_S = 300
 LOOKS = 6_000
-SMALL = ("--rounds", "1", "--servers", "2", "--sessions", "20", "--stored", "60", "--tools", "300", "--isolated", "4")
+SMALL = ("--rounds", "1", "--servers", "2", "--sessions", "20", "--stored", "60", "--tools", "300", "--isolated", "2")
 
 
 @pytest.mark.long

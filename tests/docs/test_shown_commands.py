@@ -1,6 +1,9 @@
-"""Commands of README and docs run as printed, in an empty home beside a gateway of the bundled servers."""
+"""Commands of README and docs run as printed, in an empty home beside a gateway of a few servers."""
 
+import os
 import re
+import shlex
+import sys
 from contextlib import ExitStack
 from pathlib import Path
 from typing import NamedTuple
@@ -8,6 +11,8 @@ from typing import NamedTuple
 import pytest
 from documents import DOCUMENTS, name_of
 from shown_home import Home
+
+from smart_mcp_proxy.cli.app import main
 
 PROGRAMS = (
     *("mcpproxy", "smart-mcp-proxy", "python", "curl", "git", "make", "docker", "kubectl", "helm", "pip", "uv", "uvx"),
@@ -72,10 +77,16 @@ def shown_commands() -> list[Shown]:
     return found
 
 
+def commands_of(page: str) -> list[str]:
+    """What is run of a page."""
+    return [each.text for each in RUN if each.page == page]
+
+
 SHOWN = shown_commands()
 RUN = [each for each in SHOWN if not any(re.match(kind, each.text) for kind in OUTSIDE)]
-WITHOUT_GATEWAY = "docs/clients/"
-"""Pages whose commands need none."""
+PAGES = sorted({each.page for each in RUN})
+CLIENTS = [page for page in PAGES if page.startswith("docs/clients/")]
+"""Pages whose commands need no gateway."""
 STOPPED = "mcpproxy data restore"
 """Needs that no gateway runs."""
 QUESTIONS = re.compile("mcpproxy (approve math:add|init +#)")
@@ -83,14 +94,13 @@ QUESTIONS = re.compile("mcpproxy (approve math:add|init +#)")
 
 
 @pytest.mark.long  # a process for each command
-@pytest.mark.parametrize("page", sorted({each.page for each in RUN}))
+@pytest.mark.parametrize("page", [page for page in PAGES if page not in CLIENTS])
 def test_each_command_of_a_page_succeeds(page: str, tmp_path: Path) -> None:
     """One after the other, as a reader types them."""
     home = Home(tmp_path)
     with ExitStack() as gateway:
-        if not page.startswith(WITHOUT_GATEWAY):
-            gateway.enter_context(home.serving())
-        for command in [each.text for each in RUN if each.page == page]:
+        gateway.enter_context(home.serving())
+        for command in commands_of(page):
             if command.startswith(STOPPED):
                 gateway.close()
             asks = QUESTIONS.match(command)
@@ -98,6 +108,17 @@ def test_each_command_of_a_page_succeeds(page: str, tmp_path: Path) -> None:
                 home.change_math()
             status, said = home.run_and_agree(command) if asks else home.run(command)
             assert status == STATUS.get(command, 0), f"$ {command}\n{said}"
+
+
+@pytest.mark.long  # a second of work
+def test_each_command_of_a_clients_page_succeeds(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """In this process, without a gateway: there are some eighty."""
+    monkeypatch.setattr(os, "environ", Home(tmp_path).env)
+    monkeypatch.chdir(tmp_path)
+    for page in CLIENTS:
+        for command in commands_of(page):
+            monkeypatch.setattr(sys, "argv", shlex.split(command, comments=True))
+            assert main() == 0, command
 
 
 def test_what_is_not_run_says_why() -> None:

@@ -256,18 +256,18 @@ async def _begin(
     try:
         return await await_shielded(starting)
     except asyncio.CancelledError:
-        starting.add_done_callback(_end_unwanted)
-        await asyncio.wait({starting}, timeout=_REAP_S)
+        await asyncio.wait({spawn(_end_unwanted(starting), "end-unwanted")}, timeout=_REAP_S)
         raise
 
 
-def _end_unwanted(starting: "asyncio.Task[tuple[SubprocessTransport, _Notices]]") -> None:
-    if not starting.cancelled() and starting.exception() is None:
-        transport, notices = starting.result()
+async def _end_unwanted(starting: "asyncio.Task[tuple[SubprocessTransport, _Notices]]") -> None:
+    with contextlib.suppress(UpstreamError):  # it could not be started
+        transport, notices = await await_shielded(starting)
         with contextlib.suppress(ProcessLookupError):
             os.killpg(transport.get_pid(), signal.SIGKILL)
         transport.close()
-        spawn(remove_container(notices.removal), "remove-container")
+        # The exit is awaited: a loop that closes before would leave the process unreaped.
+        await asyncio.gather(notices.exited.wait(), remove_container(notices.removal))
 
 
 async def _run_command(
