@@ -16,12 +16,13 @@ import tempfile
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
+from typing import Any
 
 from fastmcp import Client
 from PIL import Image
 from playwright.async_api import Page, async_playwright
 
-from smart_mcp_proxy.demo import DEMO_NAMES
+from smart_mcp_proxy.demo import demo_servers
 
 ROOT = Path(__file__).parent.parent
 PICTURE = ROOT / "docs" / "page.gif"
@@ -58,9 +59,10 @@ class Run:
 
     Args:
         folder: For its data and its servers.
+        servers: The entries of its file; None for the bundled servers and `tickets`.
     """
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, servers: dict[str, Any] | None = None) -> None:
         self._program = [sys.executable, "-m", "smart_mcp_proxy"]
         self._list, config = folder / "tickets.json", folder / "mcp_config.json"
         kept = {name: os.environ[name] for name in ("PATH", "HOME", "PYTHONPATH") if name in os.environ}
@@ -72,12 +74,9 @@ class Run:
         server = folder / "tickets.py"
         server.write_text(TICKETS)
         self.list_tickets(FIRST)
-        demos = {
-            name: {"command": sys.executable, "args": ["-m", "smart_mcp_proxy.demo.server", name]}
-            for name in DEMO_NAMES
-        }
         tickets = {"command": sys.executable, "args": [str(server), str(self._list)]}
-        config.write_text(json.dumps({"mcpServers": {**demos, "tickets": tickets}}))
+        entries = {**demo_servers(), "tickets": tickets} if servers is None else servers
+        config.write_text(json.dumps({"mcpServers": entries}))
 
     def list_tickets(self, tools: dict[str, str]) -> None:
         """Let the server `tickets` have these tools from its next start on."""
@@ -103,19 +102,20 @@ class Run:
         try:
             assert process.stdout is not None
             async with asyncio.timeout(90):
-                yield json.loads(await process.stdout.readline())["url"]
+                url = json.loads(await process.stdout.readline())["url"]
+            yield url
         finally:
             process.terminate()
             await process.wait()
 
 
-async def work(url: str) -> None:
+async def work(url: str, tasks: Sequence[tuple[str, dict[str, Any]]] = TASKS) -> None:
     """Search and call, a few times over, as an agent does."""
     async with Client(url) as client:
-        found = [await client.call_tool("retrieve_tools", {"query": question}) for question, _ in TASKS]
+        found = [await client.call_tool("retrieve_tools", {"query": question}) for question, _ in tasks]
         tools = [json.loads(each.content[0].text)["tools"][0] for each in found]
         for number in range(CALLS):
-            tool, (_, args) = tools[number % len(TASKS)], TASKS[number % len(TASKS)]
+            tool, (_, args) = tools[number % len(tasks)], tasks[number % len(tasks)]
             await client.call_tool(tool["call_with"], {"name": tool["name"], "args": args}, raise_on_error=False)
 
 

@@ -2,6 +2,7 @@
 
 import errno
 import socket
+from pathlib import Path
 from typing import Any
 
 from smart_mcp_proxy.desktop.port_holder import PortHolder, find_port_holder
@@ -40,6 +41,12 @@ def _build_refusal(host: str, port: int, exc: OSError) -> ConfigError:
         error.add_note(spell_command("ui", data_dir=holder.data_dir))
         return error
     return ConfigError(f"{message} Process {holder.pid} ({holder.name}) has it." if holder.pid else message, hint=hint)
+
+
+def find_other_gateway(port: int, data_dir: Path) -> PortHolder | None:
+    """Find the gateway at a port whose data directory is another one, which commands do not reach."""
+    holder = find_port_holder(port)
+    return holder if holder.data_dir not in ("", str(data_dir.absolute())) else None
 
 
 def describe_gateway(holder: PortHolder) -> str:

@@ -10,9 +10,11 @@ from pathlib import Path
 
 import pytest
 
+from smart_mcp_proxy.cli.support.api import read_config
 from smart_mcp_proxy.desktop.port_holder import find_port_holder
 from smart_mcp_proxy.desktop.spelling import spell_command
 from smart_mcp_proxy.errors import ConfigError
+from smart_mcp_proxy.settings import Settings
 from smart_mcp_proxy.web.listening import bind
 
 LISTENING = """
@@ -67,6 +69,24 @@ def test_a_port_that_is_taken_names_the_gateway_and_how_to_talk_to_it(tmp_path: 
         setting = f"MCPPROXY_DATA_DIR={tmp_path / 'data'} "
         assert f"A gateway has it (process {pid}), with its data in {tmp_path / 'data'}." in caught.value.message
         assert caught.value.__notes__[0].startswith(setting) and caught.value.__notes__[0].endswith(" ui")
+
+
+@pytest.mark.anyio
+async def test_a_command_without_servers_names_the_gateway_that_has_some(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What was typed, as it reaches that gateway; nothing of it where the data directory is the same."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "argv", ["mcpproxy", "search", "a task"])
+    with listening("mcpproxy", "serve", cwd=tmp_path, MCPPROXY_DATA_DIR="data") as (port, pid):
+        for own, named in (("other", True), ("data", False)):
+            with pytest.raises(ConfigError, match="No server file") as caught:
+                await read_config(Settings(data_dir=tmp_path / own, port=port))
+            assert (f"A gateway has it (process {pid})" in caught.value.message) == named
+            start, end = (
+                (f"MCPPROXY_DATA_DIR={tmp_path / 'data'} ", "mcpproxy search 'a task'") if named else ("", "init")
+            )
+            assert caught.value.__notes__[0].startswith(start) and caught.value.__notes__[0].endswith(end)
 
 
 def test_a_port_of_another_program_names_that() -> None:

@@ -334,6 +334,7 @@ async def test_arguments_that_are_no_json_are_the_callers_fault(open_fake):
         ({"command": "/no/such/file"}, "Server 'fake': command '/no/such/file' not found."),
         ({"command": "/"}, "Server 'fake': command '/' is a folder."),
         ({"cwd": "/no/such/folder"}, "Server 'fake': folder '/no/such/folder' does not exist."),
+        ({"cwd": "/" + "x" * 300}, f"Server 'fake': folder '/{'x' * 300}' does not exist."),
         ({"args": ("-c", "import sys; sys.exit(3)")}, "Server 'fake' ended with exit code 3."),
     ],
 )

@@ -137,3 +137,16 @@ async def test_a_caller_that_has_left_is_no_operator(tmp_path: Path) -> None:
         with pytest.raises(RefusedError, match="has ended"):
             await doors.check_connection((host, 1), (host, int(port)))
         await doors.check_connection(("192.0.2.1", 1), (host, int(port)))  # of another machine
+
+
+async def test_a_browser_that_went_to_another_page_is_no_alarm(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """It reads nothing, and nothing is told of it; a change that was asked for is told."""
+    async with guarded(tmp_path) as guard:
+        doors = guard.there.gateway.admin.doors
+        host, _, port = guard.there.base.removeprefix("http://").rpartition(":")
+        for is_read, told in ((True, 0), (False, 1)):
+            with pytest.raises(RefusedError, match="has ended"):
+                await doors.check_connection((host, 1), (host, int(port)), is_read=is_read)
+            assert len([each for each in caplog.records if each.name.endswith(".doors")]) == told

@@ -1,5 +1,6 @@
 """The gateway as the commands see it: its REST API, and where running gateways are found."""
 
+import sys
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from pathlib import Path
@@ -12,9 +13,11 @@ from anyio import to_thread
 from smart_mcp_proxy.cli.support.failure import add_next_step
 from smart_mcp_proxy.cli.support.output import say, warn
 from smart_mcp_proxy.desktop.places import sockets_folder
+from smart_mcp_proxy.desktop.spelling import spell_command
 from smart_mcp_proxy.errors import ConfigError, ProxyError, RefusedError
 from smart_mcp_proxy.servers import ServerConfig, ServerFile, load_configured_servers
 from smart_mcp_proxy.settings import Settings
+from smart_mcp_proxy.web.listening import describe_gateway, find_other_gateway
 
 Origin = Literal["running", "stored", "own"]
 """Who answers: a running gateway, the stored catalog alone, or a gateway of our own with connected servers."""
@@ -236,6 +239,10 @@ async def read_config(settings: Settings, *, lists_refused: bool = False) -> Ser
     file = await to_thread.run_sync(load_configured_servers, settings, Path.cwd())
     if not (file.servers if lists_refused else file.usable):
         problem = file.problems[0]
+        if not file.servers and (holder := find_other_gateway(settings.port, settings.data_dir)):
+            message = f"{problem.message} Port {settings.port} is taken. {describe_gateway(holder)}"
+            hint = "To talk to it, use that data directory."
+            raise add_next_step(ConfigError(message, hint=hint), spell_command(*sys.argv[1:], data_dir=holder.data_dir))
         raise add_next_step(ConfigError(problem.message, hint=problem.hint), "mcpproxy init")
     for problem in file.problems:
         if not (lists_refused and problem.severity == "error" and problem.server in file.servers):

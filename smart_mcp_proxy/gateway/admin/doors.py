@@ -70,8 +70,14 @@ class OperatorDoors:
         if not is_still(peer):  # asked last: what was read before may be of a later process with its number
             self._refuse("", _build_gone_error())
 
-    async def check_connection(self, client: Address | None, server: Address | None) -> None:
+    async def check_connection(self, client: Address | None, server: Address | None, *, is_read: bool = False) -> None:
         """Let in who made a TCP connection, as far as that is a process of this machine.
+
+        Args:
+            client: The other end.
+            server: Ours.
+            is_read: Nothing is changed: who has left learns nothing, as a browser that goes to another page, and is
+                not told of.
 
         Raises:
             RefusedError: It is, or may be, a process of a server.
@@ -84,6 +90,8 @@ class OperatorDoors:
             return
         is_local = client[0] == server[0] or ip_address(client[0].partition("%")[0]).is_loopback
         if found.inode == 0 if found is not None else is_local:
+            if is_read:
+                raise _build_gone_error()
             self._refuse("", _build_gone_error())
         if found is not None and not _is_strangers(found.uid):
             processes = ServerProcesses(self.running(), self.names())  # not in a thread: servers come and go meanwhile

@@ -343,20 +343,21 @@ def _of_windows(config: ServerConfig) -> UpstreamError:
 def _start_error(config: ServerConfig, exc: OSError | ValueError) -> UpstreamError:
     """Why the command cannot be started, in the user's words."""
     command, where = config.command or "", f"Server '{config.name}'"
-    if config.cwd and not Path(config.cwd).is_dir():
+    # By os.path: pathlib raises where a folder above may not be entered, or a name is too long.
+    if config.cwd and not os.path.isdir(config.cwd):
         return UpstreamError(f"{where}: folder '{config.cwd}' does not exist.", hint="Correct its 'cwd'.")
     if isinstance(exc, FileNotFoundError):
         if _WINDOWS_PATH.match(command):
             return _of_windows(config)
         words = command.split()
         # A path with a blank in it may be meant as it stands.
-        if len(words) > 1 and ("/" not in words[0] or Path(words[0]).is_file()):
+        if len(words) > 1 and ("/" not in words[0] or os.path.isfile(words[0])):
             return _several_words(config, words)
         place = "" if "/" in command else " on PATH"
         hint = f"{_INSTALL.get(command, 'Install it')}, or give its full path."
         return UpstreamError(f"{where}: command '{command}' not found{place}.", hint=hint)
     if isinstance(exc, PermissionError):
-        kind = "is a folder" if Path(command).is_dir() else "is not executable"
+        kind = "is a folder" if os.path.isdir(command) else "is not executable"
         return UpstreamError(f"{where}: command '{command}' {kind}.", hint="Correct its 'command', or run chmod +x.")
     if isinstance(exc, OSError) and exc.errno == errno.ENOEXEC:
         return UpstreamError(

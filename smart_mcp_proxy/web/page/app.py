@@ -139,7 +139,8 @@ class _Page:
         session = await self._sessions.find(secret)
         if session is None:
             return self._build_locked_page(401)
-        await self._doors.check_connection(find_connected(request.scope), request.scope["server"])
+        is_read = place.method == "GET"
+        await self._doors.check_connection(find_connected(request.scope), request.scope["server"], is_read=is_read)
         is_https = self._is_https or request.url.scheme == "https"
         visit = PageVisit(
             request, secret, session, self._operations, self._renderer, self._limit_bytes, is_https=is_https

@@ -18,6 +18,8 @@ _TOP: Final = 12.0
 _GAP: Final = 0.2
 """Share of a bar's place that stays empty."""
 _LINES: Final = 4
+_DASH: Final = 5.0
+"""Width of a point between two gaps, as the first hour of a gateway is."""
 _LABELS: Final = 6
 
 
@@ -168,12 +170,13 @@ def _place_heights(values: Sequence[float | None], most: float, room: float, top
 
 
 def _draw_path(places: Sequence[float], heights: Sequence[float | None]) -> str:
-    """A path through points, with gaps; a point between two gaps is a dot, drawn by the ends of its line."""
-    path, is_on = [], False
-    for x, y in zip(places, heights, strict=True):
-        if y is not None:
-            path.append(f"{'L' if is_on else 'M'}{x:.1f} {y:.1f}" + ("" if is_on else "h0"))
-        is_on = y is not None
+    """A path through points, with gaps; a point between two gaps is a dash, which can be seen."""
+    path, points = [], [None, *heights, None]
+    for x, before, y, after in zip(places, points, heights, points[2:], strict=False):
+        if y is not None and before is None and after is None:
+            path.append(f"M{x - _DASH / 2:.1f} {y:.1f}h{_DASH:g}")
+        elif y is not None:
+            path.append(f"{'M' if before is None else 'L'}{x:.1f} {y:.1f}")
     return "".join(path)
 
 

@@ -10,11 +10,10 @@ from smart_mcp_proxy.cli.support.api import open_each_running
 from smart_mcp_proxy.cli.support.failure import next_step
 from smart_mcp_proxy.cli.support.output import say, show, show_json
 from smart_mcp_proxy.cli.support.start import has_desktop, open_settings
-from smart_mcp_proxy.desktop.port_holder import find_port_holder
 from smart_mcp_proxy.desktop.spelling import spell_command
 from smart_mcp_proxy.errors import ProxyError
 from smart_mcp_proxy.settings import Settings
-from smart_mcp_proxy.web.listening import describe_gateway
+from smart_mcp_proxy.web.listening import describe_gateway, find_other_gateway
 
 app = App(
     name="ui",
@@ -54,8 +53,7 @@ async def _link(settings: Settings) -> dict[str, Any]:
         ProxyError: None does.
     """
     problem = ProxyError(f"No gateway runs on {settings.data_dir}.", hint="Start one.", code="page_not_served")
-    holder = find_port_holder(settings.port)
-    if holder.data_dir not in ("", str(settings.data_dir.absolute())):
+    if holder := find_other_gateway(settings.port, settings.data_dir):
         problem = ProxyError(
             f"{problem.message} Port {settings.port} is taken. {describe_gateway(holder)}", code="page_not_served"
         )

@@ -31,17 +31,15 @@ async def status(*, json: bool = False) -> int:
     """
     # Here and not above: it takes a quarter of a second, which --help is spared.
     from smart_mcp_proxy.cli.support.api import find_running_gateways
-    from smart_mcp_proxy.desktop.port_holder import find_port_holder
     from smart_mcp_proxy.desktop.spelling import spell_command
-    from smart_mcp_proxy.web.listening import describe_gateway
+    from smart_mcp_proxy.web.listening import describe_gateway, find_other_gateway
 
     settings = open_settings()
     running = [found for _, found in await find_running_gateways(settings.data_dir)]
     if json:
         show_json({"gateways": [_pick(each) for each in running]})
     elif not running:
-        holder = find_port_holder(settings.port)
-        if holder.data_dir not in ("", str(settings.data_dir.absolute())):
+        if holder := find_other_gateway(settings.port, settings.data_dir):
             say(f"Port {settings.port} is taken. {describe_gateway(holder)}")
             say(f"Its state: {spell_command('status', data_dir=holder.data_dir)}")
         say(f"No gateway runs on {settings.data_dir}. A client starts one; so does: mcpproxy serve --http")
