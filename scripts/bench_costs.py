@@ -9,8 +9,9 @@
             from the first moment on
   memory    KB for each tool: a settled gateway with 10,000 stored tools and one without any
   isolation what a sandbox adds to each of 100 stdio servers: to a restart until its first call is answered and to a
-            call, with every second server of one gateway in a sandbox, both kinds in turn; and to memory (PSS), the
-            gateway's and the servers' own together, with all servers of a gateway in sandboxes and with none
+            call, with every second server of one gateway in a sandbox, both kinds in turn, each first in every other
+            pair; and to memory (PSS), the gateway's and all that it started together, with all servers of a gateway
+            in sandboxes and with none. With --bubblewrap, these are made by that
 
 Processor time is that of the gateway's process alone, in the kernel's ticks; memory, where nothing else is said, is
 what no file backs (RssAnon), after freed memory has been given back, in KiB. All run on loopback, one after the other.
@@ -21,19 +22,20 @@ Medians; compare them with the limits on a quiet machine only.
 
 import argparse
 import http.client
+import itertools
 import json
 import os
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from statistics import median
 from subprocess import Popen
 
 from bench.load import HttpLink, PipeLink, time_limit
-from bench.process import children, cpu_s, memory_kb, pss_kb
+from bench.process import cpu_s, descendants, memory_kb, pss_kb
 from bench.report import Cost, aligned
 from bench.search_data import grow, read_rows
 from bench.sized_start import Catalog
@@ -48,7 +50,9 @@ IDLE_S = 4.0
 """Freed memory is given back once nothing was done for 2 s."""
 PAUSE_S = 0.002
 WARM_UP_SESSIONS = 100
-KINDS = ("none", "sandbox")
+NONE, SANDBOX = {"isolation": "none"}, {"isolation": "sandbox"}
+BUBBLEWRAP = {"isolation": "sandbox", "allow": {"write": ["/dev/shm"]}}
+"""Memory of its own is what Landlock cannot give: where bubblewrap is installed, it is chosen."""
 CALLS, CALLS_S = 40, 1.0
 QUERY = {"arguments": {"query": "send a message to a channel"}}
 
@@ -59,6 +63,7 @@ def parsed() -> argparse.Namespace:
     parser.add_argument("--rounds", type=int, default=ROUNDS, help="of servers, memory and, twice, search; default 5")
     parser.add_argument("--servers", type=int, default=40, help="that start beside the first; default 40")
     parser.add_argument("--isolated", type=int, default=100, help="servers with and without a sandbox; default 100")
+    parser.add_argument("--bubblewrap", action="store_true", help="have bubblewrap make the sandboxes")
     parser.add_argument("--sessions", type=int, default=2_000, help="at most 49,900; default 2,000")
     parser.add_argument("--stored", type=int, default=1_000, help="tools that the first search covers; default 1,000")
     parser.add_argument("--definitions", type=Path, default=TOOLS, help="JSON lines of tools that are grown to so many")
@@ -68,13 +73,13 @@ def parsed() -> argparse.Namespace:
 
 @contextmanager
 def serving(
-    folder: Path, servers: int, data: Path, *settings: str, isolation: Sequence[str] = ("none",)
+    folder: Path, servers: int, data: Path, *settings: str, parts: Sequence[Mapping[str, object]] = (NONE,)
 ) -> Iterator[tuple["Popen[bytes]", int]]:
-    """A gateway over HTTP that has listed so many stdio servers, isolated so in turn, and its port."""
+    """A gateway over HTTP that has listed so many stdio servers, with these parts in turn, and its port."""
     command, *arguments = upstream_command("handshake", "stdio")
     config, log, port = folder / f"{servers}-servers.json", folder / "gateway.log", free_port()
     entry = {"command": command, "args": arguments}
-    entries = {f"up{number}": {**entry, "isolation": isolation[number % len(isolation)]} for number in range(servers)}
+    entries = {f"up{number}": {**entry, **parts[number % len(parts)]} for number in range(servers)}
     config.write_text(json.dumps({"mcpServers": entries}))
     gateway = ["env", f"MCPPROXY_DATA_DIR={data}", *settings, sys.executable, "-m", "smart_mcp_proxy", "serve"]
     with spawn([*gateway, "--http", "--port", str(port), "--config", str(config), "--json"], log) as process:
@@ -195,29 +200,31 @@ def memory(folder: Path, options: argparse.Namespace) -> Iterator[Cost]:
 
 def isolation(folder: Path, options: argparse.Namespace) -> Iterator[Cost]:
     """What a sandbox adds to a server's start, calls and memory."""
-    count, data = options.isolated, folder / "mixed"
+    count, data, kinds = options.isolated, folder / "mixed", (NONE, BUBBLEWRAP if options.bubblewrap else SANDBOX)
     added: dict[str, list[float]] = {"start": [], "call": []}
-    with serving(folder, count, data, isolation=KINDS) as (_, port):
+    turns = itertools.product(range(options.rounds), range(0, count - 1, 2))
+    with serving(folder, count, data, parts=kinds) as (_, port):
         head = {"authorization": f"Bearer {(data / 'operator.token').read_text().strip()}"}
         link = HttpLink(port)
         link.open("modern")
-        for _ in range(options.rounds):
-            for number in range(0, count - 1, 2):
-                taken = [restarted_ms(link, port, head, f"up{number + kind}") for kind in (0, 1)]
-                added["start"].append(taken[1] - taken[0])
-            for number in range(0, count - 1, 2):
-                requests = [link.template("call_tool_write", echo(f"up{number + kind}")) for kind in (0, 1)]
-                times = [median(link.sequential(request, CALLS, CALLS_S)) for request in requests]
-                added["call"].append(times[1] - times[0])
+        # Whatever the first of a pair pays for being first, each kind pays in every second pair.
+        pairs = [(number, (0, 1) if (number // 2 + turn) % 2 else (1, 0)) for turn, number in turns]
+        for number, order in pairs:
+            taken = {kind: restarted_ms(link, port, head, f"up{number + kind}") for kind in order}
+            added["start"].append(taken[1] - taken[0])
+        for number, order in pairs:
+            requests = {kind: link.template("call_tool_write", echo(f"up{number + kind}")) for kind in order}
+            times = {kind: median(link.sequential(request, CALLS, CALLS_S)) for kind, request in requests.items()}
+            added["call"].append(times[1] - times[0])
         link.close()
     yield Cost("a server's sandbox, restart to first call", added["start"], "ms", 15)
     yield Cost("a server's sandbox, each call", added["call"], "ms", 0)
-    used: dict[str, float] = {}
-    for kind in KINDS:
-        with serving(folder, count, folder / kind, isolation=(kind,)) as (process, _):
+    used: list[float] = []
+    for kind in kinds:
+        with serving(folder, count, folder / f"all-{len(used)}", parts=(kind,)) as (process, _):
             time.sleep(IDLE_S)
-            used[kind] = sum(map(pss_kb, (process.pid, *children(process.pid))))
-    yield Cost("a server's sandbox, memory (PSS)", [(used["sandbox"] - used["none"]) / count], "KB", 1024)
+            used.append(sum(map(pss_kb, (process.pid, *descendants(process.pid)))))
+    yield Cost("a server's sandbox, memory (PSS)", [(used[1] - used[0]) / count], "KB", 1024)
 
 
 def echo(server: str) -> dict[str, object]:

@@ -3,7 +3,7 @@
 import os
 from pathlib import Path
 
-__all__ = ["children", "cpu_s", "memory_kb", "pss_kb"]
+__all__ = ["children", "cpu_s", "descendants", "memory_kb", "pss_kb"]
 
 _TICKS_PER_S = os.sysconf("SC_CLK_TCK")
 
@@ -24,6 +24,11 @@ def pss_kb(pid: int) -> int:
     """Its share of all memory that it uses (PSS), in KiB."""
     lines = Path(f"/proc/{pid}/smaps_rollup").read_text().splitlines()
     return next(int(line.split()[1]) for line in lines if line.startswith("Pss:"))
+
+
+def descendants(pid: int) -> list[int]:
+    """Its processes, theirs, and so on."""
+    return [each for child in children(pid) for each in (child, *descendants(child))]
 
 
 def children(pid: int) -> list[int]:
