@@ -58,7 +58,7 @@ class Reasons:
         self._has_begun_anew = False
 
     async def begins_anew(self, error: UpstreamError, method: str, era: Era, mark: int) -> bool:
-        """Append the reason to a bare answer or an end, and its remedy; else whether the older era is tried now.
+        """Append reason and remedy to a bare answer or an end; else whether the older era is tried now.
 
         Args:
             error: Of the request; changed where it tells no reason.
