@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from smart_mcp_proxy.servers import ServerConfig
+from smart_mcp_proxy.upstream import find_refusals
 from smart_mcp_proxy.upstream.protocol.server_log import find_reason
 from smart_mcp_proxy.upstream.stdio.remedies import find_remedy
 from trials.servers import PublishedServer
@@ -42,6 +43,8 @@ What a server does that others do not stands beside it, in these words:
 | other lines | it writes lines on its output that are no messages: they are left out, and stand in its log |
 | outlives its input | it does not end with its input: it gets SIGTERM, then SIGKILL |
 | leaves processes | what it started goes on after it: the gateway ends the whole group |
+| answers otherwise | the harmless call has another result each time, so the two were not compared |
+| refused in a call | the harmless call fails in its sandbox, as its result says or the hint of the gateway |
 | lists otherwise | its definitions are other ones at each start: only what changed waits for approval |
 | kept from | its sandbox keeps it from that: its state names the command that allows it, which was carried out |
 | asks | it asks its client for something (roots, for example): the gateway answers for clients that cannot |
@@ -66,6 +69,8 @@ def summarize(server: PublishedServer, seen: Mapping[str, Any]) -> dict[str, Any
         "dialects": sorted({_name_dialect(tool) for tool in alone.get("tools", ())} - {""}),
         "differences": [_shorten(each) for each in through.get("differences", ())][:5],
         "same_result": through.get("same_result"),
+        "varies": alone.get("varies", False),
+        "refused": through.get("same_result") is False and _names_refusal(through.get("result", {})),
         "rank": through.get("rank"),
         "followed": _shorten(through.get("followed", ""), _REMEDY_CHARS),
         "review": len(seen.get("findings", ())),
@@ -76,7 +81,17 @@ def summarize(server: PublishedServer, seen: Mapping[str, Any]) -> dict[str, Any
         "cause": _shorten(_tell_cause(seen)),
         "remedy": _shorten(_tell_remedy(server, seen), _REMEDY_CHARS),
     }
-    return {key: value for key, value in row.items() if value not in (None, [], {}, "", [[], []])}
+    told = {key: value for key, value in row.items() if value not in (None, [], {}, "", [[], []])}
+    return {key: value for key, value in told.items() if value is not False or key == "same_result"}
+
+
+_IN_SANDBOX = "It runs in a sandbox"
+
+
+def _names_refusal(result: Mapping[str, Any]) -> bool:
+    """Whether the system refused something to a server, by the text of its result."""
+    texts = [each.get("text", "") for each in result.get("content", ())]
+    return any(_IN_SANDBOX in text or find_refusals(text.splitlines()) for text in texts)
 
 
 def _judge(seen: Mapping[str, Any]) -> str:
@@ -204,6 +219,8 @@ def _describe(row: Mapping[str, Any]) -> str:
         "other lines": row.get("other_lines"),
         "outlives its input": by.startswith("SIG"),
         f"leaves processes ({', '.join(row.get('left', [[]])[0])})": row.get("left", [[]])[0],
+        "answers otherwise": row.get("varies"),
+        "refused in a call": row.get("refused"),
         "lists otherwise": row.get("differences"),
         f"kept from ({_name_need(row.get('followed', ''))})": row.get("followed"),
         f"asks ({', '.join(row.get('asked', ()))})": row.get("asked"),

@@ -55,6 +55,8 @@ async def try_alone(server: PublishedServer, installed: Installation, folder: Pa
                 seen["call"] = choose_call(server, seen["tools"])
                 if seen["call"]:
                     seen["result"] = await session.call(*seen["call"], CALL_S)
+                    again = await session.call(*seen["call"], CALL_S)
+                    seen["varies"] = not is_same_result(seen["result"], again)
             except (EndedError, TimeoutError, RefusedRequestError) as error:
                 seen["failure"] = f"{type(error).__name__}: {error}"
     except OSError as error:
@@ -119,10 +121,20 @@ async def try_together(
                 found[server.name] = row = await _follow(session, server.name, advised[1], environ) | {"before": row}
             if row["state"] == "ready":
                 row |= await _look(session, server, seen)
+            if advised := _find_advice(row):
+                found[server.name] = row = await _follow(session, server.name, advised, environ) | {"before": row}
+                row |= await _look(session, server, seen) if row["state"] == "ready" else {}
     for name, row in found.items():
         row["ending_s"] = session.ending["seconds"]
         row["left"] = await count_left(mark_processes(name))
     return found
+
+
+def _find_advice(row: Mapping[str, Any]) -> str:
+    """The command that opens the sandbox, where a call that met the server's end was told it."""
+    error = (row.get("result", {}).get("structuredContent") or {}).get("error")
+    advised = _OF_SANDBOX.search(error.get("hint", "")) if isinstance(error, Mapping) else None
+    return advised[1] if advised and row.get("same_result") is False and "followed" not in row else ""
 
 
 async def _follow(session: RawSession, name: str, advised: str, environ: Mapping[str, str]) -> dict[str, Any]:
@@ -178,7 +190,9 @@ async def _look(session: RawSession, server: PublishedServer, alone: Mapping[str
         "refused": refused,
     }
     if alone.get("call"):
-        seen["same_result"], seen["result"] = await _call(session, server, alone, described)
+        is_same, seen["result"] = await _call(session, server, alone, described)
+        if not alone["varies"]:
+            seen["same_result"] = is_same
     if server.search:
         seen["rank"] = await _search(session, server)
     return seen
@@ -232,7 +246,7 @@ def is_same_result(theirs: Mapping[str, Any], through: Mapping[str, Any]) -> boo
 
     Of `_meta` the gateway's own remarks count as nothing.
     """
-    if isinstance(theirs.get("error"), Mapping):
+    if isinstance(theirs.get("error"), Mapping) and "error" not in through:
         text = (through.get("structuredContent") or {}).get("error", {}).get("message", "")
         return str(theirs["error"].get("message")) in text
     kept = {key: value for key, value in through.items() if key != "_meta" or key in theirs}

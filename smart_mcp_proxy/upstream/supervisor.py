@@ -112,7 +112,7 @@ class Upstream:
         self._told = ""
         self._written = ServerLog()
         self._last_try = self.clock()
-        self._reasons = Reasons(self.name, self._written)
+        self._reasons = Reasons(self.config, self._written)
         self._ending: Ending | None = None
         self.may_return = False
         self._start: ServerStart | None = None
@@ -437,6 +437,7 @@ class Upstream:
                 self._renewals *= self.clock() - ready_at < _RENEWED_S
         finally:
             self._session = None
+            self._settled.clear()  # until it is known why it ended, which takes as long as its processes do
             self.watch.detach()
             ending.close()
             await session.close()

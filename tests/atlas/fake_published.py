@@ -1,11 +1,13 @@
 """A published server as they are found: one that behaves, or one (`odd`) that does what few do."""
 
+import itertools
 import json
 import os
 import subprocess
 import sys
 
 ODD = "odd" in sys.argv
+CALLS = itertools.count()
 SCHEMA = {"$schema": "http://json-schema.org/draft-07/schema#", "type": "object", "properties": {}}
 
 
@@ -18,7 +20,8 @@ def answer(method: str) -> dict[str, object]:
         text = f"Look at the shop's stock, as process {os.getpid()}" if ODD else "Look at the shop's stock"
         tool = {"name": "look", "description": text, "inputSchema": SCHEMA, "annotations": {"readOnlyHint": True}}
         return {"tools": [tool | {"execution": {"taskSupport": "forbidden"}}]}
-    return {"content": [{"type": "text", "text": "3 apples, 1 pear"}]}
+    number = next(CALLS) if ODD else 3
+    return {"content": [{"type": "text", "text": f"{number} apples, 1 pear"}]}
 
 
 if "KEY" not in os.environ:

@@ -50,7 +50,8 @@ async def test_servers_are_tried_alone_and_together(tmp_path: Path) -> None:
     other = rows["odd"]
     assert (other["outcome"], other["other_lines"], other["left"]) == ("different", 1, [["sleep"], []])
     assert other["differences"][0].startswith("look.description: ")
-    assert "leaves processes (sleep), lists otherwise" in page.read_text()
+    assert "same_result" not in other
+    assert "leaves processes (sleep), answers otherwise, lists otherwise" in page.read_text()
     known.write_text('{"@shop/plain": {"separation": "keeps a basket", "installed_mb": 9}}')
     known_rows.write_known([*batch], results, known)
     row = {"separation": "keeps a basket", "needs": ["KEY"], "installed_mb": 61}
@@ -74,6 +75,19 @@ def test_a_result_is_the_same_whenever_it_was_made() -> None:
     quoted = {"structuredContent": {"error": {"message": "It answered: no such shop"}}, "isError": True}
     assert trying.is_same_result({"error": {"code": -32603, "message": "no such shop"}}, quoted)
     assert not trying.is_same_result({"error": {"code": -32603, "message": "closed"}}, quoted)
+
+
+def test_a_result_that_names_what_the_sandbox_refused_says_why_it_differs() -> None:
+    """It is no result of the gateway's, and comes through as it is."""
+    text = {"type": "text", "text": "daemon: not up\nlisten unix /home/a/d.sock: socket: permission denied"}
+    hinted = {"type": "text", "text": '{"error":{"hint":" It runs in a sandbox, which may be why: "}}'}
+    for said in (text, hinted):
+        result = {"content": [said], "isError": True}
+        seen = {"alone": {}, "through": {"state": "ready", "same_result": False, "result": result}}
+        row = reporting.summarize(published("phone"), seen)
+        assert (row["refused"], row["same_result"]) == (True, False)
+    seen["through"] |= {"result": {"content": []}}
+    assert "refused" not in reporting.summarize(published("phone"), seen)
 
 
 def test_the_table_names_each_server_once_and_in_one_version() -> None:

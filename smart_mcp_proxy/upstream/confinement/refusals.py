@@ -31,6 +31,8 @@ program DuckDB aborts without a word."""
 _ENGINE: Final = re.compile(
     r"docker\.errors\.DockerException|Docker daemon|docker\.sock|no podman implementation available", re.IGNORECASE
 )
+_UNNAMED: Final = re.compile(r"^\s+at .*(?:\bThreadStream\b|/thread-stream/)")
+"""A program of Node whose log file may not be opened: pino's thread ends, and what it says then names no file."""
 _HOST: Final = re.compile(r"mcpproxy refused a connection to ([\w.*:\[\]-]+), which allow.network does not list")
 """Written by the gateway among a server's lines."""
 
@@ -91,4 +93,5 @@ def hint_refusal(config: ServerConfig, lines: Sequence[str], failure: str = "") 
         if any(_NETWORK.search(line) for line in lines):
             kept = "whose hosts are reached through HTTPS_PROXY alone" if allow.network else "without a network"
             return f" It runs in a sandbox {kept}: {command} --network on"
-    return f" It runs in a sandbox, which may be why: {command} --help" if refusals else ""
+    is_likely = refusals or any(map(_UNNAMED.search, lines))
+    return f" It runs in a sandbox, which may be why: {command} --help" if is_likely else ""

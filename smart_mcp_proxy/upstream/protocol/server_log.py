@@ -8,7 +8,7 @@ import itertools
 import re
 from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 import msgspec
 
@@ -194,10 +194,16 @@ def _extract_json_message(line: str) -> str:
         return ""
     if not isinstance(record, dict):
         return ""
-    words = [[record[word] for word in each if isinstance(record.get(word), str)][:1] for each in _JSON_WORDS]
-    said = ": ".join(dict.fromkeys(itertools.chain(*words)))
+    words = [list(filter(None, (_get_text(record.get(word)) for word in each)))[:1] for each in _JSON_WORDS]
+    said = ": ".join(dict.fromkeys(itertools.chain(*words))).replace(".: ", ": ")
     level = record.get("level")
     return f"{level.upper()} {said}" if said and isinstance(level, str) else str(said)
+
+
+def _get_text(value: Any) -> str:
+    """A text, or the message of an error that was written as an object."""
+    said = value.get("message") if isinstance(value, dict) else value
+    return said if isinstance(said, str) else ""
 
 
 def find_reason(lines: Iterable[str]) -> str:

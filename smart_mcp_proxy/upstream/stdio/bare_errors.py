@@ -8,6 +8,8 @@ from mcp_types import INTERNAL_ERROR
 from smart_mcp_proxy.errors import RpcAnswer, UpstreamError
 from smart_mcp_proxy.models import Era
 from smart_mcp_proxy.names import shell_word
+from smart_mcp_proxy.servers import ServerConfig
+from smart_mcp_proxy.upstream.confinement.refusals import hint_refusal
 from smart_mcp_proxy.upstream.http_failures import LostSessionError
 from smart_mcp_proxy.upstream.protocol.server_log import ServerLog
 
@@ -38,7 +40,7 @@ class Reasons:
     """Reasons of one server's bare errors: what it wrote to stderr, else the era in which it tells them.
 
     Args:
-        server: Configured name.
+        config: Of the server.
         log: Its lines.
 
     Attributes:
@@ -47,16 +49,16 @@ class Reasons:
         may_lose_state: Whether a call succeeded on the present connection: the server may hold a state.
     """
 
-    def __init__(self, server: str, log: ServerLog) -> None:
+    def __init__(self, config: ServerConfig, log: ServerLog) -> None:
         self.era: Era | None = None
         self.under_way = 0
         self.may_lose_state = False
-        self._server = server
+        self._config = config
         self._log = log
         self._has_begun_anew = False
 
     async def begins_anew(self, error: UpstreamError, method: str, era: Era, mark: int) -> bool:
-        """Append the reason to a bare answer or an end; else whether the older era is tried now.
+        """Append reason and remedy to a bare answer or an end; else whether the older era is tried now.
 
         Args:
             error: Of the request; changed where it tells no reason.
@@ -68,6 +70,8 @@ class Reasons:
             return False
         for _ in range(_TURNS):
             await asyncio.sleep(0)
+        if is_lost:
+            error.hint += hint_refusal(self._config, self._log.last_connection(), error.message)
         if reason := self._log.reason(mark):
             self._append(error, f" It wrote: {reason}" if is_lost else f" (on stderr it wrote meanwhile: {reason})")
             return False
@@ -77,7 +81,7 @@ class Reasons:
         if era == "handshake" or self._has_begun_anew:  # it told no more there, or speaks no other
             return False
         self._has_begun_anew = self.under_way == 1 and not self.may_lose_state
-        restart = f"tried once it is started anew: mcpproxy server restart {shell_word(self._server)}"
+        restart = f"tried once it is started anew: mcpproxy server restart {shell_word(self._config.name)}"
         error.hint = (
             "It wrote nothing to stderr either. Some servers tell reasons in the older protocol versions alone, which "
             f"are {'tried now: the next call shows it.' if self._has_begun_anew else restart}"

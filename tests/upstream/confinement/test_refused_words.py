@@ -46,6 +46,21 @@ def test_figures_of_its_own_process_are_named(line: str) -> None:
     assert hint_refusal(server(Isolation("none")), [line]) == ""
 
 
+@pytest.mark.parametrize(
+    ("said", "frame"),
+    [
+        ("Error: the worker has exited", "    at ThreadStream.write (/app/index.js:276:19)"),
+        ("Error: _flushSync took too long (10s)", "    at flushSync (/app/node_modules/thread-stream/index.js:523:12)"),
+    ],
+)
+def test_the_end_of_a_thread_that_writes_the_log_may_be_the_sandboxs_doing(said: str, frame: str) -> None:
+    """Pino names no file; a server that logs beside its own program ends so at each start."""
+    lines = ["node:events:502", said, frame]
+    hint = hint_refusal(server(Isolation("sandbox")), lines)
+    assert hint == " It runs in a sandbox, which may be why: mcpproxy server allow 'my notes' --help"
+    assert hint_refusal(server(Isolation("none")), lines) == ""
+
+
 def test_an_abort_without_a_word_is_taken_for_one_over_these_figures() -> None:
     """As DuckDB ends in programs written in Rust; who says why it aborts is believed."""
     hint = hint_refusal(server(Isolation("sandbox")), [], "Server 'my notes' ended with signal 6.")

@@ -147,6 +147,14 @@ Add it to your configuration:
 {"level":"info","msg":"bye","pid":3}""",
         "FATAL ACME_TOKEN is not set",
     ),
+    "an error in one, as pino writes it": (
+        """\
+{"level":30,"msg":"starting","pid":3}
+{"level":60,"pid":3,"err":{"type":"Error","message":"EROFS: read-only file system","stack":"%s"},"msg":"FATAL: Hit."}
+{"level":30,"msg":"Logger shutting down.","pid":3}"""
+        % ("    at open (/app/main.js:77)\\n" * 40),
+        "FATAL: Hit: EROFS: read-only file system",
+    ),
     "a program that a wrapper has started, whose log lines hold stacks": (
         """\
 {"level":"fatal","message":"Authentication failed - check your tokens","error":"no such host","stacktrace":"%s"}

@@ -1,6 +1,7 @@
 """Internal errors without a reason, from a server on stdio."""
 
 import asyncio
+import json
 import os
 import random
 from collections.abc import AsyncIterator
@@ -12,10 +13,12 @@ from upstream_fakes import fake_config
 
 from smart_mcp_proxy.errors import UpstreamError
 from smart_mcp_proxy.models import Era
+from smart_mcp_proxy.servers.config import Isolation
 from smart_mcp_proxy.upstream import Connector, Upstream
 from smart_mcp_proxy.upstream.protocol.server_log import ServerLog
-from smart_mcp_proxy.upstream.protocol.session import rpc_error
+from smart_mcp_proxy.upstream.protocol.session import build_lost_error, rpc_error
 from smart_mcp_proxy.upstream.stdio.bare_errors import Reasons, is_bare
+from smart_mcp_proxy.upstream.stdio.stdio import StdioSession
 
 pytestmark = pytest.mark.anyio
 
@@ -126,6 +129,46 @@ async def test_the_reason_of_an_end_is_told_to_the_call_that_met_it(failing):
     assert (caught.value.said, caught.value.delivery) == ("It wrote: ValueError: no such forum", "unknown")
 
 
+async def test_a_call_that_meets_the_end_tells_what_the_sandbox_refused() -> None:
+    """As the server's state does: the next one that is started may live for long enough to answer."""
+    log, refused = ServerLog(), "EACCES: permission denied, mkdir '/opt/acme/dist/logs'"
+    fatal = {"level": 60, "err": {"type": "Error", "message": refused}, "msg": "FATAL: Uncaught exception."}
+    log.add("Error: EACCES: open '/opt/acme/before'", is_said=True)
+    log.begin()
+    log.add(json.dumps(fatal), is_said=True)
+    for mode in ("sandbox", "none"):
+        error = build_lost_error("fake", "ended with exit code 1", was_sent=True)
+        seen = error.hint
+        reasons = Reasons(fake_config(isolation=Isolation(mode)), log)
+        assert not await reasons.begins_anew(error, "tools/call", "handshake", 0)
+        assert error.said == f"It wrote: FATAL: Uncaught exception: {refused}"
+        allow = " It runs in a sandbox that keeps it from /opt/acme/dist/logs: mcpproxy server allow fake --write "
+        assert error.hint == seen + (f"{allow}/opt/acme/dist/logs" if mode == "sandbox" else "")
+
+
+async def test_a_call_while_an_ended_program_is_cleared_away_waits_for_the_next_one(failing, dialer, monkeypatch):
+    """It was answered that the server is not ready, as it is ready."""
+    closing, may_close = anyio.Event(), anyio.Event()
+    close = StdioSession.close
+
+    async def close_slowly(session: StdioSession) -> None:
+        closing.set()
+        await may_close.wait()
+        await close(session)
+
+    monkeypatch.setattr(StdioSession, "close", close_slowly)
+    upstream = await failing()
+    with anyio.fail_after(20):
+        with pytest.raises(UpstreamError, match="ended with exit code 3"):
+            await upstream.request("tools/call", {"name": "die", "arguments": {}})
+        await closing.wait()
+        async with anyio.create_task_group() as group:
+            group.start_soon(upstream.request, "tools/call", {"name": "login", "arguments": {}})
+            await anyio.lowlevel.checkpoint()
+            may_close.set()
+    assert upstream.status.restarts == 1
+
+
 async def test_a_server_that_may_hold_a_state_is_not_restarted_unasked(failing):
     """The hint says how its user does it."""
     upstream = await failing()
@@ -172,7 +215,7 @@ async def test_only_lines_from_after_the_mark_are_told(era: Era, written: str) -
     """What was written before belongs to another call."""
     log = ServerLog()
     log.add("Error: of another call", is_said=True)
-    reasons = Reasons("s", log)
+    reasons = Reasons(fake_config(), log)
     mark = log.mark
     reasons.under_way += 1
     if written:
