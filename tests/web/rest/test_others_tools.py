@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import keyring
+import msgspec
 import pytest
 from fastmcp import FastMCP
 from fastmcp.server.dependencies import get_access_token
@@ -14,12 +15,12 @@ from fastmcp.server.middleware import Middleware, MiddlewareContext
 from keyring.backends.fail import Keyring as NoKeyring
 from page_gateway import Opened, opened, tool
 from plain_http import plain_client
-from sign_in_fakes import Guarded, Person, guarded
+from sign_in_fakes import Guarded, Person, Seen, guarded
 
 from smart_mcp_proxy.errors import ProxyError
 from smart_mcp_proxy.gateway.admin.agent_tokens import Scope
 from smart_mcp_proxy.gateway.visibility.contents import Contents
-from smart_mcp_proxy.models import Principal, Role
+from smart_mcp_proxy.models import Principal
 from smart_mcp_proxy.upstream import SignIns
 
 pytestmark = pytest.mark.anyio
@@ -83,12 +84,17 @@ class Colleague:
                 await self._there.gateway.base.changes.wait()
 
 
-async def come_in(there: Opened, folder: Path, server: Guarded, name: str, role: Role = "operator") -> Colleague:
-    made = await there.gateway.admin.agent_tokens.create(name, Scope(None, "destructive", role=role))
+async def sign_in(there: Opened, folder: Path, server: Guarded, name: str) -> Colleague:
+    made = await there.gateway.admin.agent_tokens.create(name, Scope(None, "destructive", role="operator"))
     config = server.config(PERSONAL, person=made.token.principal_id)
     async with Person().browser() as browser:
         await SignIns(folder / "data").authorize_server(config, browser)
-    colleague = Colleague(there, made.token.principal_id, made.secret)
+    return Colleague(there, made.token.principal_id, made.secret)
+
+
+async def come_in(there: Opened, folder: Path, server: Guarded, name: str) -> Colleague:
+    """Signs somebody in, and waits until their calls go through."""
+    colleague = await sign_in(there, folder, server, name)
     await colleague.until("call", lambda answer: "error" not in answer, name="web:whoami", arguments={})
     return colleague
 
@@ -151,3 +157,24 @@ async def test_what_waits_for_one_person_is_unknown_to_another(tmp_path: Path, s
             said[person, "web:secret"] = called["error"]["message"]
         assert all("waits" in text for (person, _), text in said.items() if person is bob)
         assert not any("waits" in text for (person, _), text in said.items() if person is ann)
+
+
+def refuse_lists(seen: Seen) -> tuple[int, Any] | None:
+    """Answer lists with an error that names the account."""
+    if b'"tools/list"' not in seen.body or "authorization" not in seen.headers:
+        return None
+    error = {"code": -32000, "message": "The account of Ann is closed."}
+    return 200, {"jsonrpc": "2.0", "id": msgspec.json.decode(seen.body)["id"], "error": error}
+
+
+async def test_why_one_persons_list_failed_is_said_to_all_without_the_servers_words(
+    tmp_path: Path, server: Guarded
+) -> None:
+    """The person's own call says that the list failed, and not that the server is still connecting."""
+    server.answers["/mcp"] = refuse_lists
+    async with opened(tmp_path, [tool("a")], {"web": {"url": server.url, "oauth": PERSONAL}}) as there:
+        ann = await sign_in(there, tmp_path, server, "ann")
+        called = {"name": "web:whoami", "arguments": {}}
+        await ann.until("call", lambda answer: "cannot be listed" in answer["error"]["message"], **called)
+        (gap,) = (await ann.ask("search?q=who+am+I"))["not_covered"]
+        assert "cannot be listed" in gap["reason"] and "Ann" not in gap["reason"]
