@@ -175,7 +175,7 @@ async def _fetch_for_people(kind: Kind, lists: PersonLists, catalog: Catalog, up
 
 
 def _hide_words(error: UpstreamError) -> UpstreamError:
-    """The error without what the server said: that was for one person, and everybody is told that the list failed."""
+    """Return the error without the words of the server, which were for one person; everybody reads it."""
     hidden = copy(error)
     hidden.message, hidden.said = error.message.removesuffix(error.said).rstrip(), ""
     return hidden

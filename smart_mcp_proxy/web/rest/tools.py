@@ -37,7 +37,7 @@ _STATES = ("all", "visible", "withheld")
 
 
 def _find_view(gateway: Gateway, request: Request) -> CatalogView:
-    """Find what the sender may look at: of servers that list each person their own, a signed-in sender's part."""
+    """Find what the sender may look at; of servers that list each person their own, a person's part."""
     who = get_admitted(request).principal
     if who is None:
         return gateway.visible
