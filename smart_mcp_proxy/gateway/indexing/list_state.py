@@ -254,8 +254,7 @@ class Presence:
             return None
         state = upstream.status.state
         if state is ServerState.READY:
-            message = f"Server '{server}' is connected and has not listed its tools yet."
-            return self.lists.failure(server) or _build_later_error(message, "unlisted")
+            return self._build_unlisted_error(server)
         if state in PENDING_STATES:
             message = f"Server '{server}' is still connecting, so its tools are not known yet."
             return _build_later_error(message, state.value, upstream.status.cause)
@@ -270,10 +269,16 @@ class Presence:
                 while not self.is_brought(person, server):
                     await self.lists.wait_changed()
                 return None
-        if theirs.is_ready or theirs.status.state in PENDING_STATES:
+        if theirs.is_ready:
+            return self._build_unlisted_error(server)
+        if theirs.status.state in PENDING_STATES:
             message = f"Server '{server}' is still connecting, so its tools are not known yet."
             return _build_later_error(message, theirs.status.state.value, theirs.status.cause)
         return theirs.not_ready()
+
+    def _build_unlisted_error(self, server: str) -> UpstreamError:
+        message = f"Server '{server}' is connected and has not listed its tools yet."
+        return self.lists.failure(server) or _build_later_error(message, "unlisted")
 
 
 def _build_later_error(message: str, state: str, said: str = "") -> UpstreamError:

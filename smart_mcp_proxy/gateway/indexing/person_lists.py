@@ -10,6 +10,7 @@ import hashlib
 import json
 import uuid
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from copy import copy
 from dataclasses import replace
 from functools import partial
 from types import MappingProxyType
@@ -160,15 +161,24 @@ async def _fetch_for_people(kind: Kind, lists: PersonLists, catalog: Catalog, up
         try:
             found[person] = await kind.fetch(connection)
         except UpstreamError as exc:
+            log.warning("'%s' did not list its %s to %s: %s", upstream.name, kind.name, person, exc)
             failures.append(exc)
     if failures and not found:
-        raise failures[0]
+        raise _hide_words(failures[0])
     await lists.refresh()
+    await catalog.refresh()  # what another gateway was listed for somebody else stays
     hashes = await asyncio.to_thread(_hash_lists, place, found)
     for person, theirs in hashes.items():
         await lists.note(person, place, {name: next(iter(each)) for name, each in theirs.items()})
     others = lists.list_others(place, found)
     return await asyncio.to_thread(_merge_lists, catalog, place, hashes, others, tuple(found.values()))
+
+
+def _hide_words(error: UpstreamError) -> UpstreamError:
+    """Return the error without the words of the server, which were for one person; everybody reads it."""
+    hidden = copy(error)
+    hidden.message, hidden.said = error.message.removesuffix(error.said).rstrip(), ""
+    return hidden
 
 
 _ByHash = dict[str, dict[str, Mapping[str, Any]]]

@@ -112,7 +112,7 @@ class Contents:
             server = extract_server_name(key.server)
             names = self._prompt_name(server, key.tool), f"{server}:{key.tool}"
             is_named = key.server == shelf(server, "prompts") and name in names
-            if is_named and self._visible.sees_content(server, key.tool):
+            if is_named and self._visible.rules.offers_record(server, each.record):
                 raise content_withheld(key, each.state)
         if not self.possible_owners(name, is_prompt=True):  # it says no server
             named = [(item, item.shown) for item in prompts.values() if item.name == name]
@@ -137,9 +137,11 @@ class Contents:
         target = self._resolve_template(uri)
         if target is None:
             server, own = self._resolve_unlisted(uri)
-            target = Target(server, own, self._catalog.snapshot.by_key.get(ToolKey(shelf(server, "resources"), own)))
+            record = self._catalog.snapshot.by_key.get(ToolKey(shelf(server, "resources"), own))
+            is_seen = record is not None and self._visible.rules.offers_record(server, record)
+            target = Target(server, own, record if is_seen else None)
         if target.record is None or target.record.key.server == shelf(target.server, "templates"):
-            _refuse_withheld(self._catalog.snapshot, target)
+            _refuse_withheld(self._catalog.snapshot, target, self._visible.rules.offers_record)
         return target
 
     def list_server_skills(self, server: str) -> list[ToolRecord]:
@@ -170,7 +172,7 @@ class Contents:
         server, own = self.own_uri(uri)
         key = ToolKey(shelf(server or "", "skills"), own)
         waiting = self._catalog.snapshot.withheld.get(key)
-        if waiting is not None and self._visible.sees_content(server or "", own):
+        if waiting is not None and self._visible.rules.offers_record(server or "", waiting.record):
             raise content_withheld(key, waiting.state)
         raise RequestError(
             f"No skill is {uri[:NAME_CHARS]!r}.", hint="skills/list has all that are approved.", code="not_found"
@@ -192,7 +194,7 @@ class Contents:
         templates = (item for item in self.of("templates").values() if item.server == server)
         record = next((item.record for item in templates if uri_templates.match(item.name, uri) is not None), None)
         target = Target(server, uri, record, is_linked=True)
-        _refuse_withheld(self._catalog.snapshot, target)
+        _refuse_withheld(self._catalog.snapshot, target, self._visible.rules.offers_record)
         return target
 
     def own_uri(self, uri: str) -> tuple[str | None, str]:
@@ -244,9 +246,8 @@ class Contents:
         """A server that lists a resource of this URI which waits for the user."""
         withheld = self._catalog.snapshot.withheld
         places = ((server, ToolKey(shelf(server, "resources"), uri)) for server in self.servers)
-        return next(
-            (server for server, key in places if key in withheld and self._visible.sees_content(server, uri)), None
-        )
+        known = ((server, withheld[key].record) for server, key in places if key in withheld)
+        return next((server for server, record in known if self._visible.rules.offers_record(server, record)), None)
 
     def _resolve_template(self, uri: str) -> Target | None:
         """Resolve a URI through a template.
@@ -320,11 +321,14 @@ def require_unchanged(snapshot: Snapshot, target: Target) -> None:
         _refuse_withheld(snapshot, target)
 
 
-def _refuse_withheld(snapshot: Snapshot, target: Target) -> None:
+def _refuse_withheld(
+    snapshot: Snapshot, target: Target, is_known_to_caller: Callable[[str, ToolRecord], bool] = lambda *_: True
+) -> None:
     """Passes unless a URI that is not itself listed leads to what is withheld, however it is spelled.
 
     Which spellings a server takes for one, nobody else knows: while anything is withheld, only what it lists, or what
     an approved template covers, may be read. What a result linked to is withheld only by what changed or is blocked.
+    Who was not listed what is withheld does not learn that it is there.
     """
     resources, templates = shelf(target.server, "resources"), shelf(target.server, "templates")
     withheld = {key: each for key, each in snapshot.withheld.items() if key.server in (resources, templates)}
@@ -339,7 +343,8 @@ def _refuse_withheld(snapshot: Snapshot, target: Target) -> None:
             if key.server == resources
             else uri_templates.covers(key.tool, target.name)
         ):
-            raise content_withheld(key, each.state)
+            is_told = is_known_to_caller(target.server, each.record)
+            raise content_withheld(key, each.state) if is_told else content_unlisted(target.server)
     if withheld and not is_known:
         raise content_unlisted(target.server)
 

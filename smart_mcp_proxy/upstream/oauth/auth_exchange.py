@@ -196,7 +196,7 @@ class ExchangedBearer:
         response = await http.send(httpx2.Request("POST", url, data=form, headers=headers))
         if response.status_code != 200:
             code = error_code(response)
-            is_refused = bool(code) and response.status_code < 500
+            is_refused = bool(code) and response.status_code < 500 and response.status_code != 429
             raise self._fail(f"it refused ({code or f'HTTP {response.status_code}'})", place, is_final=is_refused)
         return parse_json_members(response)
 

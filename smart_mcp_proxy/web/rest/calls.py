@@ -10,7 +10,7 @@ from smart_mcp_proxy import errors
 from smart_mcp_proxy.gateway import Gateway
 from smart_mcp_proxy.gateway.retrieval.kinds import ITEM_KINDS
 from smart_mcp_proxy.gateway.retrieval.retrieval import Question
-from smart_mcp_proxy.models import LOCAL, WHOLE, CallRequest, Reach
+from smart_mcp_proxy.models import WHOLE, CallRequest
 from smart_mcp_proxy.trace_context import with_context
 from smart_mcp_proxy.web.rest.route import (
     COMMAND_LINE,
@@ -21,7 +21,6 @@ from smart_mcp_proxy.web.rest.route import (
     choice,
     decode_body,
     get_admitted,
-    get_principal,
     integer,
     whole_number,
 )
@@ -33,7 +32,8 @@ _DETAILS = ("compact", "full")
 async def _search(gateway: Gateway, request: Request) -> dict[str, Any]:
     query = request.query_params
     profile, name = query.get("profile", ""), query.get("why_not")
-    surface = gateway.surfaces.at(f"p/{profile}" if profile else "", _get_reach(request))
+    who = get_admitted(request).who
+    surface = gateway.surfaces.at(f"p/{profile}" if profile else "", gateway.surfaces.reach(who))
     if surface is None:
         known = ", ".join(sorted(gateway.base.config.profiles())) or "none"
         raise ProfileNotFoundError(f"Profile {profile[:40]!r} is not configured.", hint=f"Known: {known}.")
@@ -43,6 +43,7 @@ async def _search(gateway: Gateway, request: Request) -> dict[str, Any]:
         detail="full" if choice(request, "detail", _DETAILS) == "full" else "compact",
         servers=tuple(query.getlist("server")),
         read_only=choice(request, "read_only", SWITCH) == "true",
+        principal=who.id,
         session=COMMAND_LINE,
         explain=choice(request, "why", SWITCH) == "true",
         types=tuple(query.getlist("types")),
@@ -54,19 +55,14 @@ async def _search(gateway: Gateway, request: Request) -> dict[str, Any]:
 async def _call(gateway: Gateway, request: Request) -> bytes:
     body = await decode_body(request, NamedCall)
     meta = with_context({}, request.headers)
-    principal, reach = get_principal(request) or LOCAL.id, _get_reach(request)
+    who = get_admitted(request).who
+    reach = gateway.surfaces.reach(who)
     call = CallRequest(
-        body.name, body.arguments, variant=None, principal=principal, session=COMMAND_LINE, meta=meta, is_root=True
+        body.name, body.arguments, variant=None, principal=who.id, session=COMMAND_LINE, meta=meta, is_root=True
     )
     surface = None if reach == WHOLE else gateway.surfaces.at("", reach)
     with gateway.agent.in_flight():
         return (await gateway.calls.call(call, within=None if surface is None else surface.visible)).text
-
-
-def _get_reach(request: Request) -> Reach:
-    """Reach of a signed-in sender; the operator's token and the gateway's user have no bounds."""
-    who = get_admitted(request).principal
-    return WHOLE if who is None else who.reach
 
 
 class ProfileNotFoundError(errors.RequestError):

@@ -16,7 +16,8 @@ from smart_mcp_proxy.errors import (
 from smart_mcp_proxy.gateway import Gateway
 from smart_mcp_proxy.gateway.indexing.learning import forget_examples
 from smart_mcp_proxy.gateway.retrieval.preflight import NAMES_LIMIT, Checked, Preflight
-from smart_mcp_proxy.models import ToolRecord
+from smart_mcp_proxy.gateway.visibility.visibility import CatalogView
+from smart_mcp_proxy.models import WHOLE, ToolRecord
 from smart_mcp_proxy.names import extract_server_name
 from smart_mcp_proxy.web.rest.route import (
     PLACES_MOST,
@@ -24,6 +25,7 @@ from smart_mcp_proxy.web.rest.route import (
     Parameter,
     build_choice_parameter,
     choice,
+    get_admitted,
     integer,
     whole_number,
 )
@@ -34,11 +36,22 @@ SHOWN_CHARS = 300
 _STATES = ("all", "visible", "withheld")
 
 
+def _find_view(gateway: Gateway, request: Request) -> CatalogView:
+    """Find what the sender may look at; of servers that list each person their own, a person's part."""
+    who = get_admitted(request).principal
+    if who is None:
+        return gateway.visible
+    # A viewer may look at what they may not call.
+    found = gateway.lists.views.of("", msgspec.structs.replace(gateway.surfaces.reach(who), access=WHOLE.access))
+    assert found is not None  # the whole catalog is always there
+    return found
+
+
 async def _list(gateway: Gateway, request: Request) -> list[dict[str, Any]]:
-    server = request.query_params.get("server")
+    server, visible = request.query_params.get("server"), _find_view(gateway, request)
     if server is not None:
-        gateway.visible.require_servers([server])
-    records = (record for record in gateway.visible.records() if server in (None, record.key.server))
+        visible.require_servers([server])
+    records = (record for record in visible.records() if server in (None, record.key.server))
     return [gateway.retrieval.summarize(record) for record in sorted(records, key=lambda one: one.key)]
 
 
@@ -74,12 +87,12 @@ class ListingView(msgspec.Struct, frozen=True):
 async def _list_tool_views(gateway: Gateway, request: Request) -> ListingView:
     query = request.query_params
     server, words = query.get("server"), query.get("name", "").casefold()
-    state = choice(request, "state", _STATES)
+    state, visible = choice(request, "state", _STATES), _find_view(gateway, request)
     if server is not None:
-        gateway.visible.require_servers([server])
+        visible.require_servers([server])
     found: list[tuple[ToolRecord, str]] = []
     if state != "withheld":
-        found += ((record, "visible") for record in gateway.visible.records())
+        found += ((record, "visible") for record in visible.records())
     if state != "visible":
         found += ((each.record, each.state.value) for each in gateway.admin.approvals.withheld())
     found = [
@@ -107,7 +120,7 @@ def _build_tool_view(record: ToolRecord, state: str) -> ListedView:
 
 
 async def _get_tool(gateway: Gateway, request: Request) -> dict[str, Any]:
-    record = await gateway.visible.require(request.path_params["name"])
+    record = await _find_view(gateway, request).require(request.path_params["name"])
     examples = await gateway.catalog.read_examples(record.key)
     return gateway.retrieval.describe(record) | {"examples": [_example(example) for example in examples]}
 
@@ -116,7 +129,7 @@ async def _check(gateway: Gateway, request: Request) -> list[Checked]:
     names = request.query_params.getlist("tool")
     if not 1 <= len(names) <= NAMES_LIMIT:
         raise RequestError(f"{len(names)} tools are named.", hint=f"Name 1 to {NAMES_LIMIT}: ?tool=NAME&tool=NAME.")
-    return await Preflight(gateway.visible, gateway.calls.clean_for_caller).check(names)
+    return await Preflight(_find_view(gateway, request), gateway.calls.clean_for_caller).check(names)
 
 
 async def _forget_examples(gateway: Gateway, request: Request) -> dict[str, int]:

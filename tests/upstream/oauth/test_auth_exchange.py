@@ -172,10 +172,11 @@ async def test_a_refusal_names_its_code_and_a_failure_is_tried_again(exchange: E
     exchange.status, exchange.answer = 400, {"error": "invalid_target", "error_description": "token-of-ann"}
     with pytest.raises(UpstreamAuthError, match=r"it refused \(invalid_target\)"):
         await exchange.bearer().token()
-    exchange.status, exchange.answer = 503, {"error": "temporarily_unavailable"}
-    with pytest.raises(UpstreamError, match="temporarily_unavailable") as failed:
-        await exchange.bearer().token()
-    assert not isinstance(failed.value, UpstreamAuthError)
+    for status in (429, 503):
+        exchange.status, exchange.answer = status, {"error": "temporarily_unavailable"}
+        with pytest.raises(UpstreamError, match="temporarily_unavailable") as failed:
+            await exchange.bearer().token()
+        assert not isinstance(failed.value, UpstreamAuthError)
     bearer = exchange.bearer(token_url="http://127.0.0.1:9/token")
     with pytest.raises(UpstreamError, match="cannot be asked") as down:
         await bearer.token()
