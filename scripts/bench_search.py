@@ -23,14 +23,11 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from bench.gateway_search import measure_gateway
 from bench.report import aligned
 from bench.search_candidates import CANDIDATES, OURS, PEERS, WITH_MINILM
 from bench.search_data import grow, judge, name_of, read_queries, read_rows, stratum_of, write_rows
 from bench.targets import TargetError
 from bench.wire import BadReplyError
-
-from smart_mcp_proxy.evaluation.metrics import bootstrap_difference
 
 ROOT = Path(__file__).parent.parent
 GOLDEN = ROOT / "tests" / "golden_search"
@@ -109,6 +106,8 @@ def measure_all(
 
 
 def measure_quality(tools: Path, queries: Path, pythons: Mapping[str, Path]) -> dict[str, dict[str, Any]]:
+    from smart_mcp_proxy.evaluation.metrics import bootstrap_difference  # two seconds as well
+
     names = list(map(name_of, read_rows(tools)))
     asked = read_queries(queries)
     print(f"quality: {len(names):,} tools, {len(asked):,} queries, five tools asked for", flush=True)
@@ -157,6 +156,8 @@ def measure_growth(
 
 
 def measure_agent(tools: Path, queries: Path, folder: Path) -> dict[str, Any]:
+    from bench.gateway_search import measure_gateway  # two seconds, which no other part needs
+
     grown = folder / "tools-gateway.jsonl"
     write_rows(grown, grow(list(read_rows(tools)), GATEWAY_SIZE))
     asked = [row["query"] for row in read_queries(queries)]
