@@ -44,7 +44,7 @@ def _build_refusal(host: str, port: int, exc: OSError) -> ConfigError:
 
 
 def find_other_gateway(port: int, data_dir: Path) -> PortHolder | None:
-    """Find the gateway at a port whose data directory is another one, which commands do not reach."""
+    """Find the gateway at a port that has a different data directory; commands do not reach it."""
     holder = find_port_holder(port)
     return holder if holder.data_dir not in ("", str(data_dir.absolute())) else None
 
