@@ -1,7 +1,9 @@
 """Errors of the command line, each with the next command to type, and questions that Ctrl-C ends."""
 
 import getpass
+import io
 import re
+import select
 import signal
 import sys
 from collections.abc import Iterator, Mapping
@@ -27,6 +29,8 @@ _NEXT = {
     "upstream_timeout": "mcpproxy server list",
 }
 """The command that helps after each kind of error."""
+_LOOK_S = 0.2
+"""How long an interrupt may go unnoticed while a question is open."""
 _COMMAND = re.compile(r": (mcpproxy [^\n]+)\Z")
 
 
@@ -76,6 +80,10 @@ def ask_line(question: str) -> str:
     """Ask a question in one line; returns the answer, empty at the end of the input."""
     with _interruptible():
         say(question)
+        # A signal that comes between Python's last look for one and the system's read would wait for Enter.
+        with suppress(io.UnsupportedOperation):  # a terminal that is no file
+            while sys.stdin.isatty() and not select.select([sys.stdin], [], [], _LOOK_S)[0]:
+                pass
         return sys.stdin.readline()
 
 
