@@ -4,12 +4,12 @@ import re
 from functools import cache
 from typing import Final, NamedTuple
 
-REMOVING: Final = re.findall(
+_REMOVING: Final = re.findall(
     r"\w+",
     """clear delete destroy discard drop erase kill overwrite purge remove reset revoke terminate trash truncate
     uninstall wipe""",
 )
-CHANGING: Final = re.findall(
+_CHANGING: Final = re.findall(
     r"\w+",
     """add alter archive buy cancel change close commit create deploy disable edit execute insert install merge modify
     move pay post publish push rename replace restart run save send start stop submit update upload write""",
@@ -25,11 +25,11 @@ def _forms(verbs: list[str], endings: str) -> str:
     )
 
 
-_ALL: Final = [*REMOVING, *CHANGING]
+_ALL: Final = [*_REMOVING, *_CHANGING]
 _BASE: Final = "|".join(_ALL)
 _DOING: Final = _forms(_ALL, "y?ing")
 _DONE: Final = _forms(_ALL, "i?ed|t?en") + "|sent"
-_REMOVAL: Final = _forms(REMOVING, "ing|ions?|als?|e?s")
+_REMOVAL: Final = _forms(_REMOVING, "ing|ions?|als?|e?s")
 _ADVERBS: Final = (
     r"(?:(?:accidentally|actually|also|ever|even|just|permanently|please|first|under\s+any\s+circumstances)\s+)*"
 )
@@ -78,10 +78,10 @@ def _patterns() -> _Patterns:
         re.IGNORECASE | re.VERBOSE,
     )
     asking_for_removal = re.compile(
-        rf"\b(?:{'|'.join(REMOVING)}|{_REMOVAL}|{_forms(REMOVING, 'ed|t?en')})\b", re.IGNORECASE
+        rf"\b(?:{'|'.join(_REMOVING)}|{_REMOVAL}|{_forms(_REMOVING, 'ed|t?en')})\b", re.IGNORECASE
     )
     overwriting = ["alter", "change", "edit", "modify", "replace", "update", "write"]
-    destructive = re.compile(rf"\b(?:{_forms([*REMOVING, *overwriting], r'[a-z]*')})\b", re.IGNORECASE)
+    destructive = re.compile(rf"\b(?:{_forms([*_REMOVING, *overwriting], r'[a-z]*')})\b", re.IGNORECASE)
     return _Patterns(forbidding, asking_for_removal, destructive)
 
 

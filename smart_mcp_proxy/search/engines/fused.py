@@ -15,7 +15,6 @@ from numpy.typing import NDArray
 from smart_mcp_proxy.errors import EmbeddingError
 from smart_mcp_proxy.layered import Layered
 from smart_mcp_proxy.models import Document, Hit
-from smart_mcp_proxy.search.effects import asks_for_effect, names_effect
 from smart_mcp_proxy.search.embedding import Embedder, build_embedding_text
 from smart_mcp_proxy.search.engine import LOWER_FLOOR, Fit, LexicalEngine, Scores, classify_fitness, crowd_place
 from smart_mcp_proxy.search.text import terms
@@ -44,10 +43,6 @@ two fits puts the right tool first more often on the other's queries, too."""
 
 _NAMED_SERVER = 0.15
 """What it counts that the query has all words of the server's name; fitted likewise, 0.23 and 0.12."""
-
-_OTHER_EFFECT = -0.1
-"""What it counts that a tool's name says that it changes something where the request asks to see something, and the
-reverse. With twice as much whole tasks of one set lose 0.04 of recall@1."""
 
 _SENTENCE_WORDS = 4
 """Shorter queries may be the beginning of a name: led too, those without the last word lose 0.031 of recall@1."""
@@ -412,15 +407,13 @@ def _lead_by_names(
     query: str, ids: NDArray[np.int64], values: NDArray[np.float64], documents: Mapping[int, Document]
 ) -> NDArray[np.int64]:
     """Order the first tools of a ranking by their values and names; their scores stay in their places."""
-    asked, has_effect, led = set(terms(query)), asks_for_effect(query), []
+    asked, led = set(terms(query)), []
     for id, value in zip(ids.tolist(), values.tolist(), strict=False):
         if (document := documents.get(id)) is None:
             return ids  # gone meanwhile
         server = _name_terms(document.server)
         named = _NAMED_SERVER if server and asked.issuperset(server) else 0.0
         led_value = value + named + _PER_NAME_WORD * math.log1p(len(_name_terms(document.name)))
-        if has_effect is not None and names_effect(document.name) is (not has_effect):
-            led_value += _OTHER_EFFECT
         led.append((-round(led_value, _VALUE_DIGITS), *name_order(document), id))
     return np.array([row[-1] for row in sorted(led)], np.int64)
 

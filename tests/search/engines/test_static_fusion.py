@@ -94,15 +94,6 @@ def test_of_tools_that_fit_alike_the_one_whose_server_is_named_leads() -> None:
     assert [hit.id for hit in rank(tools, "open a ticket in harbor")] == [2, 1]
 
 
-def test_a_question_is_led_by_a_tool_that_shows_and_a_request_by_one_that_acts() -> None:
-    """Both say the same words; a name without a verb loses nothing."""
-    text = "The tickets of a project."
-    names = ("create_ticket", "get_ticket")
-    tools = [Document(id, "desk", name, description=text) for id, name in enumerate(names)]
-    for query, first in (("what is in this ticket", 1), ("open a ticket in this project", 0)):
-        assert rank(tools, query)[0].id == first
-
-
 def test_tools_of_equal_values_stand_by_name_whatever_their_ids() -> None:
     """Six that are the same but for the server, of which five are ordered anew."""
     servers = ["ash", "birch", "cedar", "elm", "fir", "oak"]
