@@ -1,5 +1,6 @@
 """Connection to the gateway of a user, data directory and server file, which is started if need be."""
 
+import errno
 import json
 import os
 import socket
@@ -39,7 +40,7 @@ class Place:
         self._data_dir = data_directory(environ)
         self._directory = os.getcwd()
         self._source = server_source(words, environ)
-        self._is_bound = names_relative_files(self._source, environ)
+        self._has_relative_files = names_relative_files(self._source, environ)
         self._meeting_point = meeting_point(words, environ)
         self._profile = read_option("--profile", words) or ""
         self.path = shared_socket(self._data_dir, self._meeting_point)
@@ -96,7 +97,7 @@ class Place:
         try:
             link.connect(self.path)
             if (owner := peer_uid(link)) not in (None, os.getuid()):
-                raise PermissionError(1, f"The gateway at this socket is of user {owner}", self.path)
+                raise PermissionError(errno.EPERM, f"The gateway at this socket is of user {owner}", self.path)
         except (FileNotFoundError, ConnectionRefusedError):
             link.close()
             return None
@@ -117,15 +118,21 @@ class Place:
                 "one for its client.\n"
             )
         environ = select_own(self._environ)
-        home = environ.get("HOME", "")
-        folder = self._directory if self._is_bound else self._data_dir
         if os.path.isfile(self._source):
             environ[f"{PREFIX}CONFIG_PATH"] = self._source
-            is_here = self._source == os.path.realpath(os.path.join(self._directory, CONFIG_NAME))
-            if not self._is_bound and (is_here or os.path.isdir(home)):
-                folder = os.path.dirname(self._source) if is_here else home
         environ[f"{PREFIX}TRANSPORT"] = "stdio"
+        folder = self._choose_folder(environ.get("HOME", ""))
         start_in_background(["serve", "--background"], listener, environ, folder, self.log)
+
+    def _choose_folder(self, home: str) -> str:
+        """The working directory of the gateway: the client's only where the server file's words depend on it."""
+        if self._has_relative_files:
+            return self._directory
+        if not os.path.isfile(self._source):
+            return self._data_dir
+        if self._source == os.path.realpath(os.path.join(self._directory, CONFIG_NAME)):
+            return os.path.dirname(self._source)
+        return home if os.path.isdir(home) else self._data_dir
 
 
 def peer_uid(link: socket.socket) -> int | None:

@@ -79,7 +79,7 @@ class _AtStart:
     """Servers, prompts and resources as at a start: stored, and nobody connected.
 
     Args:
-        gateway: Has them.
+        gateway: Its fleet and catalog are read.
     """
 
     def __init__(self, gateway: Gateway) -> None:
@@ -108,7 +108,7 @@ class _Unheard:
     """Answers like the agent, which does not notice.
 
     Args:
-        agent: It.
+        agent: Answers, and is told of no session.
     """
 
     def __init__(self, agent: Agent) -> None:

@@ -30,7 +30,7 @@ class ClientDialect(NamedTuple):
     exclude_keys: tuple[str, ...] = ()
 
 
-CLIENTS = (
+DIALECTS = (
     ClientDialect(
         "Claude, Cursor",
         types=(("stdio", "stdio"), ("http", "http"), ("sse", "sse")),
@@ -56,21 +56,21 @@ CLIENTS = (
 
 Source: docs/design/protocol-surface.md#configuration; docs/design/broker.md#which-servers"""
 
-SECTIONS = tuple(dict.fromkeys(client.section for client in CLIENTS))
+SECTIONS = tuple(dict.fromkeys(client.section for client in DIALECTS))
 """In the order in which they are looked for."""
-URL_KEYS = tuple(dict.fromkeys(client.url_key for client in CLIENTS))
-HTTP_URL_KEYS = frozenset(client.url_key for client in CLIENTS if client.is_http)
+URL_KEYS = tuple(dict.fromkeys(client.url_key for client in DIALECTS))
+HTTP_URL_KEYS = frozenset(client.url_key for client in DIALECTS if client.is_http)
 ADDRESS_KEYS = ("command", *URL_KEYS)
 """An entry has exactly one of these."""
-INCLUDE_KEYS = tuple(key for client in CLIENTS for key in client.include_keys)
+INCLUDE_KEYS = tuple(key for client in DIALECTS for key in client.include_keys)
 """Lists of the only tools that are used."""
-EXCLUDE_KEYS = tuple(key for client in CLIENTS for key in client.exclude_keys)
+EXCLUDE_KEYS = tuple(key for client in DIALECTS for key in client.exclude_keys)
 """Lists of tools that are not used."""
 SANDBOX_KEYS = ("sandboxEnabled", "sandbox")
 """VS Code's: a server that was meant to be shut in must not run free."""
-TRANSPORT_NAMES = {name: transport for client in CLIENTS for name, transport in client.types}
+TRANSPORT_NAMES = {name: transport for client in DIALECTS for name, transport in client.types}
 CLIENT_KEYS = frozenset(
-    [*URL_KEYS, *INCLUDE_KEYS, *EXCLUDE_KEYS, *SANDBOX_KEYS, *(key for client in CLIENTS for key in client.keys)]
+    [*URL_KEYS, *INCLUDE_KEYS, *EXCLUDE_KEYS, *SANDBOX_KEYS, *(key for client in DIALECTS for key in client.keys)]
 )
 """Keys of an entry in the words of clients; those that only this gateway knows stand in `entry.py`."""
 

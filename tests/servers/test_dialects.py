@@ -5,9 +5,9 @@ import json
 import pytest
 
 from smart_mcp_proxy.servers import load_servers
-from smart_mcp_proxy.servers.dialects import CLIENTS, ClientDialect
+from smart_mcp_proxy.servers.dialects import DIALECTS, ClientDialect
 
-ROWS = pytest.mark.parametrize("client", CLIENTS, ids=lambda client: client.name)
+ROWS = pytest.mark.parametrize("client", DIALECTS, ids=lambda client: client.name)
 
 
 @ROWS

@@ -70,7 +70,7 @@ def move_aside(path: Path, seen: FileId | None) -> Path | None:
         path: Of the database.
         seen: The file that was found damaged. One that has taken its place meanwhile stays.
     """
-    with alone(path.parent):
+    with hold_directory(path.parent):
         if seen is None or file_id(path) != seen:
             return None
         stamp = time.strftime("%Y%m%d-%H%M%S")
@@ -88,7 +88,7 @@ def move_aside(path: Path, seen: FileId | None) -> Path | None:
 
 
 @contextmanager
-def alone(directory: Path) -> Iterator[int]:
+def hold_directory(directory: Path) -> Iterator[int]:
     """Lets one process at a time move files in this directory; with its descriptor."""
     descriptor = os.open(directory, os.O_RDONLY)
     try:

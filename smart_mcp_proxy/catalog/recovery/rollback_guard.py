@@ -41,7 +41,7 @@ from typing import Final
 import msgspec
 from sqlalchemy import Connection
 
-from smart_mcp_proxy.catalog.recovery.damage import alone
+from smart_mcp_proxy.catalog.recovery.damage import hold_directory
 
 CHECKPOINT_NAME: Final = "approvals.mark"
 CATALOG_ID_KEY: Final = "catalog_id"
@@ -148,7 +148,7 @@ class CheckpointFile:
         """
         if self.knows(checkpoint) and not adopts:
             return
-        with alone(self._path.parent) as directory:
+        with hold_directory(self._path.parent) as directory:
             if _is_due(self.read(), checkpoint, adopts=adopts):
                 _replace(self._path, b"catalog %d\napprovals %d\n" % (checkpoint.catalog_id, checkpoint.count))
                 os.fsync(directory)
@@ -162,7 +162,7 @@ class CheckpointFile:
         Raises:
             OSError: It cannot be removed.
         """
-        with alone(self._path.parent) as directory:
+        with hold_directory(self._path.parent) as directory:
             self._path.unlink(missing_ok=True)
             os.fsync(directory)
         self._last = None

@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Final, NamedTuple, Self
 
 from smart_mcp_proxy.catalog.hashing import change_hash
-from smart_mcp_proxy.catalog.recovery.damage import alone
+from smart_mcp_proxy.catalog.recovery.damage import hold_directory
 from smart_mcp_proxy.errors import CatalogError
 from smart_mcp_proxy.models import ToolKey
 from smart_mcp_proxy.secrets.auth_key import write_private
@@ -127,7 +127,7 @@ class Seals:
         try:
             # Beside a database there may be no data directory yet.
             self._edition_file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-            with alone(self._edition_file.parent):
+            with hold_directory(self._edition_file.parent):
                 if self._read_edition() < self.edition:
                     seal = self.seal(EDITION_NAME, str(self.edition))
                     write_private(self._edition_file, f"{self.edition}\n{seal}\n".encode())
@@ -145,7 +145,7 @@ class Seals:
     def _load_file(self) -> bool:
         self._problem = ""
         try:
-            with alone(self._path.parent):
+            with hold_directory(self._path.parent):
                 if _is_key(self._path):
                     self._key = self._path.read_bytes()
                     return False
@@ -180,7 +180,7 @@ class Seals:
         """Give the key file its name, once what it sealed is committed; one that was restored meanwhile stays."""
         if not self._is_pending:
             return
-        with suppress(OSError), alone(self._path.parent):  # another process was faster, or there is none
+        with suppress(OSError), hold_directory(self._path.parent):  # another process was faster, or there is none
             self._pending.replace(self._path)
 
     def seal(self, kind: str, *values: float | str | None, text: str | bytes = "") -> str:

@@ -98,8 +98,8 @@ class HttpSession(StreamableHTTPServerTransport):
         """Whether the session still takes requests."""
         return not self._terminated and not (self.idle_scope is not None and self.idle_scope.cancel_called)
 
-    def begin(self) -> None:
-        """Takes over what the SDK made for the present request, which does not know of these."""
+    def adopt(self) -> None:
+        """Set the fields of this class on a session that the SDK has made for the present request."""
         self.path = get_request_path()
         self.principal = principal()
         self.client = None
@@ -267,8 +267,8 @@ class SessionRoom:
             self._make_room(asyncio.get_running_loop().time())
         session = self._admit(requestor)
         assert session is not None  # without a limit of its own
-        session.__class__ = HttpSession
-        cast(HttpSession, session).begin()
+        session.__class__ = HttpSession  # the SDK names its own class where it makes one
+        cast(HttpSession, session).adopt()
         self._rename(session)
         return session
 

@@ -2,13 +2,13 @@
 
 import re
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any, Final, get_args
 
 import msgspec
 
-from smart_mcp_proxy.catalog import ActivityFilter, Catalog
+from smart_mcp_proxy.catalog import ActivityFilter, Catalog, StoredActivity
 from smart_mcp_proxy.errors import RequestError
 from smart_mcp_proxy.telemetry import Activity, ActivityKind
 
@@ -82,19 +82,26 @@ class ActivityPage(msgspec.Struct, frozen=True):
     last: int
 
 
-async def activity_page(
+async def read_stored_page(
     catalog: Catalog, wanted: ActivityFilter, limit: int, *, before: int | None = None, after: int | None = None
-) -> ActivityPage:
-    """Up to `limit` records, as `Catalog.activity_page` finds them."""
+) -> tuple[Sequence[StoredActivity], int | None, int]:
+    """Read up to `limit` records with their places; then `next` and `last` of an `ActivityPage`."""
     last = await catalog.last_activity_place()
     # Of several gateways' records those with later places may be stored first: who follows them must miss none.
     until = last if catalog.is_shared and after is not None else None
     found = await catalog.activity_page(wanted, limit, before=before, after=after, until=until)
-    follows = found[-1].place if len(found) == limit else None
     if not catalog.is_shared:  # what was stored between the two looks is on this page or comes with the one after it
         last = max([last, *(one.place for one in found)])
     elif after is not None:  # a writer's lock may be seen only after a look that went past it; its records come later
         last = max(last, after)
+    return found, found[-1].place if len(found) == limit else None, last
+
+
+async def activity_page(
+    catalog: Catalog, wanted: ActivityFilter, limit: int, *, before: int | None = None, after: int | None = None
+) -> ActivityPage:
+    """Up to `limit` records, as `Catalog.activity_page` finds them."""
+    found, follows, last = await read_stored_page(catalog, wanted, limit, before=before, after=after)
     return ActivityPage([view_record(one.activity) for one in found], follows, last)
 
 

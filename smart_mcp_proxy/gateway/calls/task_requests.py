@@ -120,7 +120,7 @@ class _TaskExchange(RequestExchange):
         Raises:
             RequestError: It is not.
         """
-        self._requests.tasks.require_run(self.server, self._ask.ref.run)
+        self._requests.tasks.require_process(self.server, self._ask.ref.run)
 
     async def shape_result(self, raw: RawResult) -> RawResult:
         """The task under the client's id; what came of it like the result of a call."""

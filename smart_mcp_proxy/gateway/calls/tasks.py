@@ -82,13 +82,13 @@ class Tasks:
 
     Attributes:
         states: Has the key of all gateways.
-        run_of: The present process of a server on stdio; empty for others, None where that is not known yet.
+        process_of: The present process of a server on stdio; empty for others, None where that is not known yet.
         limits: Say whether what servers say is cleaned and fenced.
         wall: Seconds since the epoch; another gateway may have sealed what is opened here.
     """
 
     states: RequestStates
-    run_of: Callable[[str], str | None]
+    process_of: Callable[[str], str | None]
     limits: CallLimits
     _: KW_ONLY
     wall: Callable[[], float] = time.time
@@ -100,7 +100,7 @@ class Tasks:
             UpstreamError: The server says that there is a task, and not which.
         """
         members = _members(raw, server)
-        run = self.identify_run(server)
+        run = self.identify_process(server)
         ref = TaskRef(_read_task_id(members, server), server, tool, principal, run, self.wall() + SEAL_S)
         sealed = await self.states.seal_text(msgspec.json.encode(ref))
         if len(sealed) > SEALED_CHARS:
@@ -133,17 +133,17 @@ class Tasks:
             return None
         return partial(show_progress, on_progress, self.limits.is_cleaned, self.limits.is_fenced)
 
-    def identify_run(self, server: str) -> str:
-        """The process that a task begins in which a server has just answered with."""
-        return self.run_of(server) or ""
+    def identify_process(self, server: str) -> str:
+        """The process that a new task of a server belongs to; empty for a server that is none."""
+        return self.process_of(server) or ""
 
-    def require_run(self, server: str, run: str) -> None:
+    def require_process(self, server: str, run: str) -> None:
         """Pass if a task's process is the one that a request is about to be sent to.
 
         Raises:
             RequestError: Another one has taken its place, whose tasks may have the same ids.
         """
-        if self.identify_run(server) != run:
+        if self.identify_process(server) != run:
             raise unknown_task(server)
 
     async def open(self, sealed: str, principal: str) -> TaskRef:
@@ -159,7 +159,7 @@ class Tasks:
             ref = None
         if ref is None or ref.principal != principal or not self.wall() < ref.until_s:
             raise unknown_task()
-        if self.run_of(ref.server) not in (ref.run, None):  # not connected yet: looked at again before it is sent
+        if self.process_of(ref.server) not in (ref.run, None):  # not connected yet: looked at again before it is sent
             raise unknown_task(ref.server)
         return ref
 
@@ -230,7 +230,7 @@ class _AwaitedTask:
 
     def __post_init__(self) -> None:
         self._server = self.exchange.server
-        self._run = self.calls.tasks.identify_run(self._server)
+        self._run = self.calls.tasks.identify_process(self._server)
         self._id = _read_task_id(_members(self.raw, self._server), self._server)
 
     async def await_result(self) -> RawResult:
@@ -264,7 +264,7 @@ class _AwaitedTask:
         finally:
             if not is_over:
                 spawn(self._cancel(), f"cancel a task of {self._server}")
-        return _outcome(members, self._server)
+        return _read_final_result(members, self._server)
 
     async def _poll_until_over(self) -> Mapping[str, msgspec.Raw]:
         """The last state of the task."""
@@ -317,7 +317,7 @@ class _AwaitedTask:
         if method != "tasks/cancel":
             await recheck_before_send(exchange)
         require_connected(upstream)
-        calls.tasks.require_run(server, self._run)  # from here on nothing waits until it is sent
+        calls.tasks.require_process(server, self._run)  # from here on nothing waits until it is sent
         return await upstream.request(method, declare_extensions({"taskId": self._id, **more}, TASK_DECLARED))
 
 
@@ -395,7 +395,7 @@ def _clean_members(members: Mapping[str, msgspec.Raw], limits: CallLimits) -> di
     return shown
 
 
-def _outcome(members: Mapping[str, msgspec.Raw], server: str) -> RawResult:
+def _read_final_result(members: Mapping[str, msgspec.Raw], server: str) -> RawResult:
     """The result of a task that is over. Raises `UpstreamError` where it came to nothing."""
     status = read_text(members.get("status"))
     if status == "completed":

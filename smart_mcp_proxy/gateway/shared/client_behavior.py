@@ -6,7 +6,7 @@ from typing import Final
 
 _HEED_S: Final = 30.0
 """A client that has not asked for the list this long after it was told of a change is taken not to heed it."""
-_KNOWN_CLIENTS: Final = 256
+_MOST_NAMES: Final = 256
 """Names of clients whose conduct is remembered; they choose them freely."""
 _NAME_CHARS: Final = 100
 """Of what a client calls itself."""
@@ -33,7 +33,7 @@ class ClientBehavior:
         return Watch(self._clock, lambda is_heeded: self._note(kept, is_heeded=is_heeded))
 
     def _note(self, name: str, *, is_heeded: bool) -> None:
-        if name not in self._by_name and len(self._by_name) == _KNOWN_CLIENTS:
+        if name not in self._by_name and len(self._by_name) == _MOST_NAMES:
             self._by_name.pop(next(iter(self._by_name)))
         heeded, unheeded = self.of(name)
         self._by_name[name] = (heeded + 1, unheeded) if is_heeded else (heeded, unheeded + 1)

@@ -359,7 +359,7 @@ class Bm25fEngine:
         return Scores(state.ids[rows], np.cbrt(sums[rows] / total) if total else sums[rows], total)
 
     def fit(self, query: str, id: int, allowed: Set[int] | None = None) -> Fit:
-        """Fit of a best hit, see `fitness`."""
+        """Class of a best hit's `fitness`."""
         state = self._state
         if id not in state.row_of:
             return Fit.NO
@@ -387,7 +387,7 @@ class Bm25fEngine:
         return _fitness(ranked, own, self._crowd(ranked))
 
     def _rank_or_reuse(self, state: _State, query: str, depth: int, allowed: Set[int] | None) -> _Ranked:
-        """Rank at least so deep; the last ranking again where it will do, as `fits` follows `rank`."""
+        """Rank at least so deep; the last ranking again where it will do, as `fit` follows `rank`."""
         last = self._last
         is_scored = last.state is state and last.query == query
         if is_scored and last.allowed is allowed and last.depth >= depth:
@@ -407,6 +407,7 @@ class Bm25fEngine:
     def meets(self, query: str, ids: Collection[int]) -> bool:
         """Whether one of these documents holds a word of the query, or what may stand for one."""
         state = self._state
+        # Scores are the same whoever may see what, so the last ranking serves whatever it was restricted to.
         sums = self._rank_or_reuse(state, query, 1, self._last.allowed).scores.sums
         if any(sums[state.row_of[id]] > 0 for id in ids if id in state.row_of):
             return True  # as all that ranks

@@ -2,7 +2,7 @@
 
 import asyncio
 from collections.abc import AsyncIterator, Mapping
-from typing import Final, get_args
+from typing import Final, cast, get_args
 
 import msgspec
 from anyio import create_task_group, move_on_after
@@ -23,6 +23,8 @@ from smart_mcp_proxy.gateway.activity.records import (
     activity_record,
     moment_s,
     parse_filter,
+    read_stored_page,
+    view_record,
 )
 from smart_mcp_proxy.gateway.activity.stats import BUCKETS, GROUPS, GROUPS_LIMIT, Bucket, Stats, stats
 from smart_mcp_proxy.telemetry import ActivityKind
@@ -101,8 +103,8 @@ def _place(request: Request, name: str) -> int | None:
 
 
 async def _stats(gateway: Gateway, request: Request) -> Stats:
-    by: Grouping = next(one for one in GROUPINGS if one == choice(request, "by", GROUPINGS))
-    bucket: Bucket = next(one for one in _BUCKETS if one == choice(request, "bucket", _BUCKETS))
+    by = cast(Grouping, choice(request, "by", GROUPINGS))
+    bucket = cast(Bucket, choice(request, "bucket", _BUCKETS))
     return await stats(
         gateway.catalog,
         since_s=moment_s(request.query_params.get("since", SINCE_DEFAULT), gateway.catalog.now_s),
@@ -164,18 +166,16 @@ async def _stream_events(gateway: Gateway, wanted: ActivityFilter, after: int) -
     told_s = clock()
     while True:
         try:
-            page = await activity_page(gateway.catalog, wanted, MOST_RECORDS, after=after)
+            found, follows, last = await read_stored_page(gateway.catalog, wanted, MOST_RECORDS, after=after)
         except CatalogError:  # for a moment, or until the store is back: there is nothing to tell
-            page = None
-        if page is not None:
-            # Without items, too: what a filter leaves out is looked at once. The place of all is further than that of
-            # the last one sent, where more of them follow.
-            after = page.last if page.next is None else page.next
-            for item in page.items:
-                yield b"id: %d\nevent: activity\ndata: %s\n\n" % (after, msgspec.json.encode(item))
-                told_s = clock()
-            if page.next is not None:
-                continue
+            found, follows, last = (), None, after
+        for stored in found:
+            after = stored.place  # a reader whose connection breaks here goes on with the next record
+            yield b"id: %d\nevent: activity\ndata: %s\n\n" % (after, msgspec.json.encode(view_record(stored.activity)))
+            told_s = clock()
+        after = follows or last  # further than the last one sent: what a filter leaves out is looked at once
+        if follows is not None:
+            continue
         with move_on_after(LOOK_S):
             await change.wait()
         if change.is_set():

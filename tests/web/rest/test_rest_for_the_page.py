@@ -122,8 +122,10 @@ async def test_events_tell_records_and_changes_as_they_come(there: Opened, rest:
         assert record["detail"]["decision"] == "block" and int(second) > int(first)
         await there.turn([*SOME, tool("newer")])
         assert (await until(events, "change"))[2]["generation"] == there.gateway.catalog.snapshot.generation
+    await there.gateway.admin.approvals.unblock("s:t05", "operator")
     async with asyncio.timeout(60), aclosing(events_of(rest, "events", {"last-event-id": first})) as events:
-        assert (await until(events, "activity"))[1] == second
+        assert (await until(events, "activity"))[1] == second  # its own, though another comes with it
+        assert int((await until(events, "activity"))[1]) > int(second)
     async with asyncio.timeout(60), aclosing(events_of(rest, f"events?after={first}&kind=search")) as events:
         await rest.get("search?q=thing")
         assert (await until(events, "activity"))[2]["kind"] == "search"
@@ -191,15 +193,17 @@ async def test_a_change_is_told_that_comes_while_records_are_read(monkeypatch: p
     changes = Changes()
     looks = iter((True, True, False))
 
-    async def page(*_: object, after: int) -> SimpleNamespace:
+    async def page(*_: object, after: int) -> tuple[list[SimpleNamespace], int | None, int]:
         if has_more := next(looks, None):
             changes.announce()
-        return SimpleNamespace(items=[{"at": after}], next=after + 1 if has_more else None, last=after + 1)
+        stored = SimpleNamespace(place=after + 1, activity={"at": after})
+        return [stored], after + 1 if has_more else None, after + 1
 
     gateway: Any = SimpleNamespace(
         base=SimpleNamespace(changes=changes), catalog=SimpleNamespace(snapshot=SimpleNamespace(generation=7))
     )
-    monkeypatch.setattr(activity, "activity_page", page)
+    monkeypatch.setattr(activity, "read_stored_page", page)
+    monkeypatch.setattr(activity, "view_record", lambda record: record)
     async with asyncio.timeout(20), aclosing(activity._stream_events(gateway, ActivityFilter(), 1)) as told:
         lines = [await anext(told) for _ in range(5)]
     assert [b"event: change" in line for line in lines] == [True, False, False, False, True]
@@ -209,15 +213,15 @@ async def test_a_stream_that_a_filter_leaves_nothing_looks_at_no_record_twice(mo
     """Or each look would take longer than the one before, until none ends in time."""
     changes, places = Changes(), list[int]()
 
-    async def page(*_: object, after: int) -> SimpleNamespace:
+    async def page(*_: object, after: int) -> tuple[list[SimpleNamespace], int | None, int]:
         places.append(after)
         changes.announce()
-        return SimpleNamespace(items=[], next=None, last=after + 5)
+        return [], None, after + 5
 
     gateway: Any = SimpleNamespace(
         base=SimpleNamespace(changes=changes), catalog=SimpleNamespace(snapshot=SimpleNamespace(generation=7))
     )
-    monkeypatch.setattr(activity, "activity_page", page)
+    monkeypatch.setattr(activity, "read_stored_page", page)
     async with (
         asyncio.timeout(20),
         aclosing(activity._stream_events(gateway, ActivityFilter(kind="session"), 1)) as told,

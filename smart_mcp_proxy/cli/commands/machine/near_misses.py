@@ -98,7 +98,9 @@ def guess_command(words: Sequence[str], known: Collection[str]) -> str:
     if word in _ALONE:
         return _fill_placeholder(_ALONE[word], words[1:])
     near = get_close_matches(word, {*known, *_ALONE} - _NOT_GUESSED, n=1, cutoff=0.75)
-    return "" if not near else near[0] if near[0] in known else _ALONE[near[0]]
+    if not near:
+        return ""
+    return near[0] if near[0] in known else _ALONE[near[0]]
 
 
 def explain_upgrade(prefix: str) -> str:
@@ -166,7 +168,9 @@ def _option(words: Sequence[str], name: str) -> str:
 def _fill_placeholder(command: str, rest: Sequence[str]) -> str:
     """The command with the person's own words in the place of what is to be filled in."""
     given = [shell_word(word) for word in rest if not word.startswith("-")]
-    verb, _, place = command.rpartition(" ")
-    if not place.isupper() or not given:
+    head, _, placeholder = command.rpartition(" ")
+    if not placeholder.isupper() or not given:
         return command
-    return f"{verb} {' '.join(given)}" if command != _ALONE["add"] else command.replace("NAME", given[0])
+    if command == _ALONE["add"]:  # what follows the name is a command line or an address, which nobody gave yet
+        return command.replace("NAME", given[0])
+    return f"{head} {' '.join(given)}"
