@@ -53,7 +53,7 @@ test-long: $(INSTALLED) ## Run the tests that kill, break, measure or need Postg
 	$(BIN)/python -m pytest -n $(LONG_WORKERS) --dist worksteal -m "long and not soak and not clients and not image"
 
 test-clients: $(INSTALLED) ## Run the tests with real clients; those that need node are skipped without it
-	$(BIN)/python -m pytest -m clients
+	$(BIN)/python -m pytest -m "clients and not soak"
 
 image: $(INSTALLED) ## Build the container images and test them; BASE=python:3.13-slim builds on that image
 	BASE="$(BASE)" scripts/image.sh test

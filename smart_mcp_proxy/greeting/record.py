@@ -118,11 +118,16 @@ def _require_json_lines(known: dict[str, dict[str, str]]) -> Known:
 
 
 def _parts_of_the_program() -> list[str]:
-    """Folders of this package and first files of its libraries: an update changes one."""
-    own = os.path.dirname(os.path.dirname(__file__))
-    folders = [folder for folder, _, _ in os.walk(own) if not folder.endswith("__pycache__")]
+    """Folders of this package and first files of its libraries: an update changes one.
+
+    Of a folder without bytecode its files: whichever process writes the first bytecode there changes the folder.
+    """
+    own, parts = os.path.dirname(os.path.dirname(__file__)), []
+    for folder, inner, names in os.walk(own):
+        if not folder.endswith("__pycache__"):
+            parts += [folder] if "__pycache__" in inner else [os.path.join(folder, name) for name in names]
     loaded = [sys.modules.get(name) for name in ("fastmcp", "mcp", "mcp_types", "pydantic_core")]
-    return [*folders, *(str(module.__file__) for module in loaded if module is not None)]
+    return [*parts, *(str(module.__file__) for module in loaded if module is not None)]
 
 
 def _marks(program: Iterable[str]) -> dict[str, list[int] | None]:

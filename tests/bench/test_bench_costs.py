@@ -6,7 +6,6 @@ import re
 import signal
 import subprocess
 import sys
-from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
 
@@ -18,40 +17,49 @@ LOOKS = 6_000
 SMALL = ("--rounds", "1", "--servers", "2", "--sessions", "20", "--stored", "60", "--tools", "300", "--isolated", "2")
 
 
-@pytest.mark.long
-def test_the_benchmark_measures_each_cost() -> None:
-    """Few of each are enough to see every figure; how large they are is not judged.
-
-    The five kinds are measured at once: most of their time is spent waiting until a gateway is at rest.
-    """
-
-    def measured(kind: str) -> str:
-        command = [sys.executable, SCRIPT, *SMALL, "--only", kind]
-        done = subprocess.run(command, capture_output=True, text=True, timeout=LIMIT_S, check=False)
-        assert done.returncode == 0, done.stdout + done.stderr
-        return done.stdout
-
-    with ThreadPoolExecutor() as threads:
-        told = "".join(threads.map(measured, ("servers", "sessions", "search", "memory", "isolation")))
-    rows = re.findall(r"^ +(\S.*?) +(-?\d+\.\d\d) +(ms|s|KB|MB)\b(?: +([\d.]+) +(kept|missed))?", told, re.MULTILINE)
-    assert [(what, unit, limit) for what, _, unit, limit, _ in rows] == [
+ROWS = {
+    "servers": [
         ("a new stdio server that starts, CPU", "ms", "25"),
         ("a known stdio server that starts, CPU", "ms", "25"),
+    ],
+    "sessions": [
         ("a session that is only opened, CPU", "ms", "1.5"),
         ("a session that is only opened, memory", "KB", "60"),
         ("a session that stays open, CPU", "ms", "1.5"),
         ("a session that stays open, memory", "KB", "60"),
         ("the same requests, modern era, CPU", "ms", ""),
         ("the same requests, modern era, memory", "KB", ""),
+    ],
+    "search": [
         ("first search over http, 60 stored tools", "s", "1.2"),
         ("first search over stdio, 60 stored tools", "s", "1.2"),
+    ],
+    "memory": [
         ("a tool of 300, memory", "KB", "3.7"),
         ("a tool of 300, memory with what files back", "KB", "3.7"),
         ("a gateway without tools, memory", "MB", ""),
+    ],
+    "isolation": [
         ("a server's sandbox, restart to first call", "ms", "15"),
         ("a server's sandbox, each call", "ms", "0"),
         ("a server's sandbox, memory (PSS)", "KB", "1024"),
-    ]
+    ],
+}
+
+
+@pytest.mark.parametrize(
+    "kind", [pytest.param(kind, marks=pytest.mark.long if kind == "sessions" else pytest.mark.soak) for kind in ROWS]
+)
+def test_the_benchmark_measures_each_cost(kind: str) -> None:
+    """Few of each are enough to see every figure; how large they are is not judged.
+
+    The kinds share how a gateway is started, measured and told of; what each starts besides is for `make soak`.
+    """
+    command = [sys.executable, SCRIPT, *SMALL, "--only", kind]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=LIMIT_S, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+    rows = re.findall(r"^ +(\S.*?) +(-?\d+\.\d\d) +(ms|s|KB|MB)\b(?: +([\d.]+) +(kept|missed))?", done.stdout, re.M)
+    assert [(what, unit, limit) for what, _, unit, limit, _ in rows] == ROWS[kind]
     assert all(float(amount) > 0 for what, amount, unit, *_ in rows if unit in ("s", "MB"))
     assert all((verdict == "kept") == (float(amount) <= float(limit)) for _, amount, _, limit, verdict in rows if limit)
 

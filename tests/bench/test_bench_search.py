@@ -11,8 +11,9 @@ ROOT = Path(__file__).parents[2]
 LIMIT_S = 60
 
 
-@pytest.mark.long
-@pytest.mark.parametrize("part", ["quality", "growth"])
+@pytest.mark.parametrize(
+    "part", [pytest.param("quality", marks=pytest.mark.long), pytest.param("growth", marks=pytest.mark.soak)]
+)
 def test_the_benchmark_measures_quality_and_cost(part: str, tmp_path: Path) -> None:
     """A smoke run over the golden set ends well, and its file has the figures of the product path."""
     output = tmp_path / "bench.json"

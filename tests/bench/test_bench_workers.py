@@ -9,7 +9,7 @@ import pytest
 
 SCRIPT = Path(__file__).parents[2] / "scripts" / "bench_workers.py"
 LIMIT_S = 240
-SMALL = ("--calls", "5", "--rounds", "2", "--seconds", "0.2", "--sessions", "20")
+SMALL = ("--calls", "5", "--rounds", "1", "--seconds", "0.2", "--sessions", "20")
 
 
 @pytest.mark.long

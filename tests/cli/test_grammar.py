@@ -129,11 +129,11 @@ def test_ctrl_c_is_130_without_a_traceback(run: Run, monkeypatch: pytest.MonkeyP
 
 @pytest.mark.long  # starts and ends processes, seconds of it
 @pytest.mark.parametrize("stream", ["<&-", ">&-", "2>&-", "2>/dev/full"])
-def test_a_standard_stream_that_is_closed_or_full_stops_nothing(home: Path, stream: str) -> None:
+def test_a_standard_stream_that_is_closed_or_full_stops_nothing(run: Run, home: Path, stream: str) -> None:
     """What can be told is told elsewhere; nothing else is opened in its place."""
-    done = shell(f"server add made {stream} -- x && mcpproxy server list --json", home)
+    done = shell(f"server add made {stream} -- x", home)
     assert done.returncode == 0 and "Traceback" not in done.stderr
-    assert [server["name"] for server in json.loads(done.stdout)] == ["made"]
+    assert [server["name"] for server in run("server", "list", "--json").json] == ["made"]
 
 
 @pytest.mark.long  # starts and ends processes, seconds of it

@@ -7,16 +7,19 @@ import re
 import shlex
 import struct
 import subprocess
+import sys
 import termios
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from fcntl import ioctl
 from pathlib import Path
 
 import pytest
-from cli_runs import PROGRAM, environment, some_servers
+from cli_runs import PROGRAM, Run, environment, some_servers
 from cyclopts import App
 
-from smart_mcp_proxy.cli.app import COMMANDS, build_app
+from smart_mcp_proxy.cli.app import COMMANDS, build_app, main
 
 TERMINAL = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]|\r")
 COMMAND = re.compile(r"mcpproxy |journalctl|loginctl|^ +\{.+\}$|^\s*(complete|compdef|set|local|found|COMPREPLY|if) ")
@@ -62,6 +65,16 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     yield made
 
 
+def read_whole(terminal: int) -> str:
+    """What was written to the other end until nobody has that any more."""
+    said = b""
+    with suppress(OSError):  # this is how its end is told
+        while chunk := os.read(terminal, 65_536):
+            said += chunk
+    # What a progress bar wrote is overwritten by it.
+    return re.sub(r"(?s)\x1b\[\?25l.*?\x1b\[\?25h", "", said.decode())
+
+
 def read_terminal(words: list[str], folder: Path, columns: int) -> str:
     """What a terminal of this width is sent, both streams."""
     ours, theirs = pty.openpty()
@@ -70,19 +83,10 @@ def read_terminal(words: list[str], folder: Path, columns: int) -> str:
     env.pop("COLUMNS", None)
     process = subprocess.Popen([*PROGRAM, *words], cwd=folder, env=env, stdin=theirs, stdout=theirs, stderr=theirs)
     os.close(theirs)
-    said = b""
-    while True:
-        try:
-            chunk = os.read(ours, 65_536)
-        except OSError:  # nobody has the other end any more
-            break
-        if not chunk:
-            break
-        said += chunk
+    said = read_whole(ours)
     process.wait(30)
     os.close(ours)
-    # What a progress bar wrote is overwritten by it.
-    return re.sub(r"(?s)\x1b\[\?25l.*?\x1b\[\?25h", "", said.decode())
+    return said
 
 
 def at_terminal(words: list[str], folder: Path, columns: int) -> list[str]:
@@ -102,25 +106,53 @@ def unindented(lines: list[str]) -> list[str]:
     return [line for line in shown if not line.startswith("  ")]
 
 
-@pytest.mark.long  # some hundred processes
-@pytest.mark.parametrize("columns", [60, 40, *(pytest.param(more, marks=pytest.mark.soak) for more in (80, 200))])
-@pytest.mark.parametrize(
-    "words",
-    # The help pages are looked at below, all in one process: here they have a terminal.
-    [[], *SHOWN, *(words if words == ["--help"] else pytest.param(words, marks=pytest.mark.soak) for words in HELP)],
-    ids=" ".join,
-)
-def test_no_line_is_longer_than_the_terminal_where_words_can_be_broken(
-    folder: Path, words: list[str], columns: int
-) -> None:
-    """A word, and a command to copy, may be."""
-    lines = at_terminal(words, folder, columns)
+def assert_fits(words: list[str], lines: list[str], columns: int) -> None:
+    """A word, and a command to copy, may be longer."""
     assert lines
     assert "Traceback" not in "\n".join(lines)
     if tuple(words) not in RAW:
         assert [line for line in lines if is_breakable(line, columns)] == []
     if "--help" in words:
         assert unindented(lines) == []
+
+
+BY_ITSELF = [[], ["demo", "mix two colors"], ["tool", "list"], ["--help"]]
+"""What is looked at in a process of its own in CI; the other commands find the width of a terminal as these do."""
+
+
+@pytest.mark.long  # a process each
+@pytest.mark.parametrize("columns", [60, *(pytest.param(more, marks=pytest.mark.soak) for more in (40, 80, 200))])
+@pytest.mark.parametrize(
+    "words",
+    [words if words in BY_ITSELF else pytest.param(words, marks=pytest.mark.soak) for words in [[], *SHOWN, *HELP]],
+    ids=" ".join,
+)
+def test_no_line_is_longer_than_the_terminal_where_words_can_be_broken(
+    folder: Path, words: list[str], columns: int
+) -> None:
+    """Whatever the terminal's width."""
+    assert_fits(words, at_terminal(words, folder, columns), columns)
+
+
+@pytest.mark.long  # some of them start servers
+@pytest.mark.parametrize("words", SHOWN, ids=" ".join)
+def test_no_line_is_longer_than_a_narrow_terminal(
+    home: Path, folder: Path, words: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The same in this process, where COLUMNS says the width: that of its own streams is another."""
+    ours, theirs = pty.openpty()
+    for name, text in {"COLUMNS": "40", "TERM": "xterm", "MCPPROXY_DATA_DIR": str(folder / "d")}.items():
+        monkeypatch.setenv(name, text)
+    monkeypatch.chdir(folder)
+    monkeypatch.setattr(sys, "argv", ["mcpproxy", *words])
+    with ThreadPoolExecutor() as threads, open(theirs, "w", buffering=1) as terminal:
+        said = threads.submit(read_whole, ours)
+        with monkeypatch.context() as patch:
+            for stream in ("stdout", "stderr"):
+                patch.setattr(sys, stream, terminal)
+            main()
+    os.close(ours)
+    assert_fits(words, TERMINAL.sub("", said.result()).splitlines(), 40)
 
 
 @pytest.mark.long  # two processes
@@ -133,17 +165,18 @@ def test_no_color_leaves_the_colours_out(folder: Path, monkeypatch: pytest.Monke
     assert not colour.search(read_terminal(["server", "list"], folder, 80))
 
 
-@pytest.mark.long  # a process each
+@pytest.mark.long  # some of them start servers
 @pytest.mark.parametrize("words", [*SHOWN, HELP[0]], ids=" ".join)
-def test_a_pipe_gets_no_trailing_blanks(folder: Path, words: list[str]) -> None:
+def test_a_pipe_gets_no_trailing_blanks(
+    run: Run, folder: Path, words: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
     """On either stream, and no colours."""
-    done = subprocess.run(
-        [*PROGRAM, *words], cwd=folder, env=environment(folder / "d"), capture_output=True, text=True, check=False
-    )
-    lines = (done.stdout + done.stderr).splitlines()
+    monkeypatch.chdir(folder)
+    done = run(*words, DATA_DIR=str(folder / "d"))
+    lines = (done.out + done.err).splitlines()
     assert lines
     assert [line for line in lines if line != line.rstrip()] == []
-    assert "\x1b" not in done.stdout + done.stderr
+    assert "\x1b" not in done.out + done.err
 
 
 def pages(app: App, *words: str) -> Iterator[tuple[str, ...]]:

@@ -1,8 +1,12 @@
 """What both Python clients are listed before and after a search, and what they hear, by era, transport and routing.
 
 `pytest -m clients -rP tests/clients/test_lists_by_era.py` prints a row for each.
+
+In CI the two libraries take turns at the rows, so that each row is met and each library meets every way and every
+routing; what the other one would see there runs with `make soak`.
 """
 
+import itertools
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import replace
@@ -89,9 +93,16 @@ def is_refused(transport: str, mode: Mode, routing: str, name: str) -> bool:
     return transport == "stdio" and mode == "2026-07-28" and is_withheld
 
 
-@pytest.mark.parametrize(("routing", "name"), ROUTINGS)
-@pytest.mark.parametrize(("transport", "mode"), WAYS)
-@pytest.mark.parametrize("library", ["fastmcp", "mcp"])
+def list_rows() -> list[Any]:
+    """Every library in every way with every routing; those of every second row are for `make soak`."""
+    rows = itertools.product(enumerate(["fastmcp", "mcp"]), enumerate(WAYS), enumerate(ROUTINGS))
+    return [
+        pytest.param(library, *way, *routing, marks=[pytest.mark.soak] if (turn + at + number) % 2 else [])
+        for (turn, library), (at, way), (number, routing) in rows
+    ]
+
+
+@pytest.mark.parametrize(("library", "transport", "mode", "routing", "name"), list_rows())
 async def test_a_search_does_to_the_list_what_era_transport_and_routing_say(
     library: str, transport: str, mode: Mode, routing: str, name: str, installation: Installation, tmp_path: Path
 ) -> None:

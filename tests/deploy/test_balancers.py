@@ -3,6 +3,7 @@
 import asyncio
 import signal
 from collections import Counter
+from collections.abc import AsyncIterator
 from contextlib import AbstractAsyncContextManager
 from pathlib import Path
 
@@ -67,6 +68,25 @@ def rig(request: pytest.FixtureRequest, tmp_path: Path) -> Rig:
     return Rig(kind, tmp_path, DATABASE_URL=postgres.url(postgres.new_database()), OPERATOR_TOKEN=OPERATOR)
 
 
+@pytest.fixture(scope="module")
+def anyio_backend() -> str:
+    """One event loop for all tests here: a fleet that no test ends serves several."""
+    return "asyncio"
+
+
+@pytest.fixture(scope="module", params=BALANCERS)
+async def shared_fleet(
+    request: pytest.FixtureRequest, postgres: PostgresServer, tmp_path_factory: pytest.TempPathFactory
+) -> AsyncIterator[tuple[Rig, Fleet]]:
+    """The same, open; for tests that leave it as they found it."""
+    kind = str(request.param)
+    BALANCERS[kind].program(kind)
+    database = postgres.url(postgres.new_database())
+    rig = Rig(kind, tmp_path_factory.mktemp(kind), DATABASE_URL=database, OPERATOR_TOKEN=OPERATOR)
+    async with rig.opened() as fleet:
+        yield rig, fleet
+
+
 async def until_new_sessions_go_to(fleet: Fleet, wanted: str) -> None:
     """Returns when the balancer sends no new client to the other gateway."""
     in_a_row = 0
@@ -75,9 +95,10 @@ async def until_new_sessions_go_to(fleet: Fleet, wanted: str) -> None:
             in_a_row = in_a_row + 1 if await (await fleet.session()).where() == wanted else 0
 
 
-async def test_a_session_stays_at_its_gateway_and_other_requests_go_to_both(rig: Rig) -> None:
+async def test_a_session_stays_at_its_gateway_and_other_requests_go_to_both(shared_fleet: tuple[Rig, Fleet]) -> None:
     """Its id names the gateway, and each of its calls is made on a connection of its own."""
-    async with rig.opened() as fleet, asyncio.timeout(DEADLINE_S):
+    rig, fleet = shared_fleet
+    async with asyncio.timeout(DEADLINE_S):
         homes = await _homes_of_sessions(fleet)
         assert all(session_id.endswith(f".{home}") for session_id, home in homes.items())
         served = Counter([await fleet.modern() for _ in range(2 * SURE)])
@@ -182,9 +203,12 @@ async def _served_while_it_stops(fleet: Fleet, home: str) -> Counter[str]:
     return served
 
 
-async def test_events_are_passed_on_as_they_come_and_so_are_clients_that_leave(rig: Rig) -> None:
+async def test_events_are_passed_on_as_they_come_and_so_are_clients_that_leave(
+    shared_fleet: tuple[Rig, Fleet],
+) -> None:
     """Progress arrives while the call is still under way: the call ends only afterwards. To leave cancels it."""
-    async with rig.opened() as fleet, asyncio.timeout(DEADLINE_S):
+    rig, fleet = shared_fleet
+    async with asyncio.timeout(DEADLINE_S):
         await _leaves(fleet, rig.folder)
         session = await fleet.session()
         messages = session.messages(STEP)
@@ -208,9 +232,10 @@ async def _leaves(fleet: Fleet, folder: Path) -> None:
     assert cancelled.read_text() == begun.read_text()
 
 
-async def test_the_host_and_bodies_of_the_default_size_are_passed_on(rig: Rig) -> None:
+async def test_the_host_and_bodies_of_the_default_size_are_passed_on(shared_fleet: tuple[Rig, Fleet]) -> None:
     """A call of nearly 16 MiB is served, one of more is 413; another host than the fleet's is refused by a gateway."""
-    async with rig.opened() as fleet, asyncio.timeout(DEADLINE_S), fleet.client() as client:
+    _, fleet = shared_fleet
+    async with asyncio.timeout(DEADLINE_S), fleet.client() as client:
         call, operator = fleet.url.replace("/mcp", "/api/v1/call"), {"authorization": f"Bearer {OPERATOR}"}
         for size, status in ((MOST_BYTES - 1024, 200), (MOST_BYTES + 1, 413)):
             body = {"name": "named:whoami", "arguments": {"text": "x" * size}}

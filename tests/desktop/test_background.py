@@ -49,6 +49,7 @@ def read_open_files(pid: int) -> set[str]:
     return found
 
 
+@pytest.mark.long  # starts a gateway, seconds of it
 async def test_nothing_of_the_starter_is_taken(desk: Desk, tmp_path: Path) -> None:
     """Session, group, folder, descriptors, umask, limits, signals and secrets of the starter stay with it."""
     with (tmp_path / "kept").open("w") as kept:
@@ -189,6 +190,7 @@ async def test_two_long_paths_have_two_gateways(desk: Desk, tmp_path: Path) -> N
             shutil.rmtree(each)
 
 
+@pytest.mark.long  # starts a gateway, seconds of it
 async def test_a_gateway_with_other_data_is_not_joined(desk: Desk) -> None:
     """A socket that leads to a gateway of another data directory or server file is not enough to join it."""
     async with desk.client() as client:
@@ -301,6 +303,7 @@ def _let_others_in(folder: Path) -> None:
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="becomes another user as root")
+@pytest.mark.long  # starts a gateway, seconds of it
 async def test_two_users_never_meet(desk: Desk) -> None:
     """A gateway refuses connections of another user; a door refuses a gateway of another user."""
     async with desk.client() as client:
@@ -400,6 +403,7 @@ async def test_an_unusable_server_file_is_told_once(desk: Desk) -> None:
     await until(lambda: not desk.processes())
 
 
+@pytest.mark.long  # starts a gateway, seconds of it
 async def test_the_gateway_ends_when_its_socket_is_not_its_own(desk: Desk) -> None:
     """A gateway whose folder was removed does not take the socket of the one that came after it."""
     async with desk.client() as first:

@@ -16,6 +16,7 @@ VERSIONED = "import os, smart_mcp_proxy\nsmart_mcp_proxy.__version__ = os.enviro
 """A `sitecustomize.py`, which the gateway in the background finds as its starter does."""
 
 
+@pytest.mark.long  # starts a gateway, seconds of it
 async def test_a_gateway_goes_on_for_as_long_as_it_is_told(desk: Desk) -> None:
     """With a keep-alive of 0 the gateway serves its first client, and ends when the last has left."""
     async with desk.client(MCPPROXY_KEEP_ALIVE="0") as first, desk.client(MCPPROXY_KEEP_ALIVE="0") as second:

@@ -12,6 +12,7 @@ pytestmark = pytest.mark.anyio
 OWN = "This client has a gateway of its own"
 
 
+@pytest.mark.long  # starts a gateway, seconds of it
 async def test_ten_clients_at_once_share_one_gateway(desk: Desk) -> None:
     """Ten clients that start in the same instant are served by one gateway and one process of the server."""
     clients = await asyncio.gather(*(desk.start() for _ in range(10)))
@@ -27,6 +28,7 @@ async def test_ten_clients_at_once_share_one_gateway(desk: Desk) -> None:
         await asyncio.gather(*(each.end() for each in clients))
 
 
+@pytest.mark.long  # starts a gateway, seconds of it
 async def test_what_may_differ_and_what_may_not(desk: Desk) -> None:
     """Era, profile and routing mode are the session's own; a client of another setting is alone, and told its name."""
     content = {"mcpServers": {"up": {**desk.entry(), "trust": "trusted"}}, "profiles": {"few": {"servers": ["up"]}}}
@@ -89,6 +91,7 @@ async def test_mistakes_are_told_as_without_a_gateway(desk: Desk) -> None:
             assert (status, errors) == (2, said)
 
 
+@pytest.mark.long  # starts a gateway, seconds of it
 async def test_a_bad_setting_is_told_where_nothing_runs(desk: Desk) -> None:
     """Where no gateway runs a bad setting still ends the client's process with status 2, its message told once."""
     async with desk.client(MCPPROXY_TOP_K="many") as mistaken:
@@ -97,6 +100,7 @@ async def test_a_bad_setting_is_told_where_nothing_runs(desk: Desk) -> None:
     assert not desk.processes()
 
 
+@pytest.mark.long  # starts a gateway, seconds of it
 async def test_variables_that_the_server_file_names(desk: Desk) -> None:
     """A variable that only a second client has is taken over, and its server comes up; another value stays apart."""
     desk.write_servers(up=desk.entry(), needy=desk.entry(env={"KEY": "${DESK_KEY}"}))

@@ -30,6 +30,7 @@ def test_a_further_client_has_its_answers_at_once_in_both_eras(home: Home) -> No
     assert joined == {(name, client.process.pid, str(home.folder)) for name, client in named}
 
 
+@pytest.mark.long  # starts a gateway, seconds of it
 def test_what_differs_by_client_stays_apart(home: Home) -> None:
     """Servers that depend on the folder, and browsers: a process for each client, with its folder and variables."""
     home.serve(
@@ -53,6 +54,7 @@ def test_what_differs_by_client_stays_apart(home: Home) -> None:
     wait_for(lambda: len(home.servers()) == before - 2)
 
 
+@pytest.mark.long  # starts a gateway, seconds of it
 def test_a_variable_of_one_client_reaches_no_process_of_another(home: Home) -> None:
     """Who lacks it hears which it is, also where the gateway knows a value for its lists."""
     home.serve(folder=placed_server("${workspaceFolder}", env={"TOKEN": "${WORD}"}))
@@ -66,6 +68,7 @@ def test_a_variable_of_one_client_reaches_no_process_of_another(home: Home) -> N
     assert having.where("folder")["token"] == "one"
 
 
+@pytest.mark.long  # starts a gateway, seconds of it
 def test_it_ends_some_time_after_its_last_client(home: Home) -> None:
     """However the client leaves; a new one meanwhile keeps it."""
     env = home.environment(MCPPROXY_KEEP_ALIVE="1")
@@ -81,6 +84,7 @@ def test_it_ends_some_time_after_its_last_client(home: Home) -> None:
     assert list(home.data.glob("run/*.sock")) == []
 
 
+@pytest.mark.long  # starts a gateway, seconds of it
 def test_stop_answers_what_is_under_way_and_the_next_question_starts_another(home: Home) -> None:
     """The client's session goes on."""
     client = home.client()
@@ -99,6 +103,7 @@ def test_stop_answers_what_is_under_way_and_the_next_question_starts_another(hom
     assert "No gateway" not in home.run("stop").stderr
 
 
+@pytest.mark.long  # starts a gateway, seconds of it
 def test_a_gateway_over_http_is_joined_and_goes_on(home: Home) -> None:
     """It does not end with its last client, and `stop` leaves it alone."""
     command = [*PROGRAM, "serve", "--http", "--port", "0", "--json"]
@@ -118,6 +123,7 @@ def test_a_gateway_over_http_is_joined_and_goes_on(home: Home) -> None:
 
 
 @pytest.mark.parametrize("signal_name", ["SIGTERM", "SIGINT"])
+@pytest.mark.long  # starts a gateway, seconds of it
 def test_a_door_that_is_told_to_end_answers_first(home: Home, signal_name: str) -> None:
     """As a gateway of its own would."""
     client = home.client()
@@ -131,6 +137,7 @@ def test_a_door_that_is_told_to_end_answers_first(home: Home, signal_name: str) 
     assert client.process.wait(LIMIT_S) == (130 if signal_name == "SIGINT" else 0)
 
 
+@pytest.mark.long  # starts a gateway, seconds of it
 def test_clients_share_scripts_named_by_their_place_with_those_in_the_same_folder(home: Home) -> None:
     """Where an entry names a file relative to the working directory, a gateway elsewhere would not find it."""
     folders = [home.folder / name for name in ("a", "b")]

@@ -2,6 +2,7 @@
 
 import json
 import os
+import sys
 from pathlib import Path
 
 import pytest
@@ -96,9 +97,23 @@ def test_another_program_makes_them_void(project: Path) -> None:
     first = record(project)
     first.save(KNOWN, "gate", ERAS)
     stored = json.loads(Path(first.path).read_text())
-    assert str(Path(greeting.__file__).parent) in stored["program"]
-    stored["program"][str(Path(greeting.__file__).parent)][0] += 1
+    part = next(each for each in stored["program"] if each.startswith(str(Path(greeting.__file__).parent)))
+    stored["program"][part][0] += 1
     Path(first.path).write_text(json.dumps(stored))
+    assert record(project).load() is None
+
+
+def test_bytecode_that_is_written_first_changes_no_program(project: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A folder from which nobody has imported yet gets its bytecode beside it; a file that is replaced counts."""
+    package = project / "package"
+    (package / "greeting").mkdir(parents=True)
+    module = package / "greeting" / "module.py"
+    module.write_text("")
+    monkeypatch.setattr(sys.modules[GreetingRecord.__module__], "__file__", str(package / "greeting" / "record.py"))
+    record(project).save(KNOWN, "gate", ERAS)
+    (package / "greeting" / "__pycache__").mkdir()
+    assert record(project).load() is not None
+    module.write_text("changed")
     assert record(project).load() is None
 
 

@@ -138,8 +138,8 @@ MISCHIEF = {
         "while (true) await call_tools(Array(50).fill({name: 'new:look', args: {entry: 1}}))",
     ),
 }
-
-
+SOAKED = {"python-prints", "python-descends", "javascript-grows", "javascript-calls"}
+"""In CI each kind of mischief is up to it in one language: a script runs in a process of its own in either."""
 ROUND_CALLS = 200
 ROUNDS = 3
 """Source: docs/design/limits.md#figures-in-tests"""
@@ -150,7 +150,10 @@ scheduler that gives each of them some 10 ms. A call alone takes a few milliseco
 
 @pytest.mark.requirement("script-neighbours")
 @pytest.mark.long
-@pytest.mark.parametrize(("language", "code"), MISCHIEF.values(), ids=MISCHIEF)
+@pytest.mark.parametrize(
+    ("language", "code"),
+    [pytest.param(*row, id=name, marks=[pytest.mark.soak] * (name in SOAKED)) for name, row in MISCHIEF.items()],
+)
 async def test_a_script_that_misbehaves_leaves_others_answered(script_base: Any, language: str, code: str) -> None:
     """19 of 20 calls beside it take at most twice their time, and the worst a bounded one, whatever it is up to."""
     slowest: list[float] = []
@@ -180,7 +183,9 @@ async def test_a_script_that_misbehaves_leaves_others_answered(script_base: Any,
 
             async with anyio.create_task_group() as group:
                 group.start_soon(misbehave)
-                beside = min([await p95(agent) for _ in range(ROUNDS)])
+                for _ in range(ROUNDS):
+                    if (beside := await p95(agent)) <= 2 * alone + NOISE_S:
+                        break
                 ended.set()
     assert beside <= 2 * alone + NOISE_S
     assert max(slowest) < 2

@@ -154,7 +154,7 @@ async def test_a_decision_at_one_holds_at_all(postgres: PostgresServer, tmp_path
     """At once, as the database tells of it."""
     url = postgres.url(postgres.new_database())
     async with fleet(tmp_path, url, trust="manual") as replicas:
-        took_s = await interleave(replicas, 60, BUSY_S)
+        took_s = await interleave(replicas, 20, BUSY_S)
         shown(took_s, "told")
         assert set(took_s) == DECISIONS
 
@@ -163,7 +163,7 @@ async def test_a_decision_holds_at_all_through_a_pooler(postgres: PostgresServer
     """Notifications do not pass it; the gateways say so once, and look every second."""
     with pooled(postgres, postgres.new_database()) as url:
         async with fleet(tmp_path, url, trust="manual") as replicas:
-            shown(await interleave(replicas, 30, BUSY_S), "through a pooler")
+            shown(await interleave(replicas, 12, BUSY_S), "through a pooler")
     for replica in replicas:
         log = replica.log.read_text()
         assert log.count("the database does not tell of changes (a pooler may be in between)") == 1, log

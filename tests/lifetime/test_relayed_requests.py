@@ -78,15 +78,28 @@ async def shared_line(gateway: Served) -> AsyncIterator[tuple[Line, Session, Ses
         line.writer.close()
 
 
+@pytest.fixture(scope="module")
+def anyio_backend() -> str:
+    """One event loop for all tests here: a gateway that no test ends serves several."""
+    return "asyncio"
+
+
+@pytest.fixture(scope="module")
+async def standing(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Served]:
+    """A gateway for tests that end none of its processes."""
+    async with served(tmp_path_factory.mktemp("standing"), OPERATOR_TOKEN=TOKEN) as gateway:
+        yield gateway
+
+
 def victim_of(gateway: Served, session: Session) -> int:
     """The process that keeps a session."""
     number = f'"number": {session.worker}'.encode()
     return next(pid for pid in gateway.workers() if number in Path(f"/proc/{pid}/cmdline").read_bytes())
 
 
-async def test_a_connection_stays_where_it_was_handed_to(tmp_path: Path) -> None:
+async def test_a_connection_stays_where_it_was_handed_to(standing: Served) -> None:
     """Answers of both workers come in turn, short, long, in two packets, and as a stream of events."""
-    async with served(tmp_path, OPERATOR_TOKEN=TOKEN) as gateway, shared_line(gateway) as (line, home, other):
+    async with shared_line(standing) as (line, home, other):
         place = await line.place()
         for number in range(5):
             for session in (other, home):
@@ -105,31 +118,31 @@ async def test_a_connection_stays_where_it_was_handed_to(tmp_path: Path) -> None
         assert await line.place() == place
 
 
-async def test_who_does_not_wait_gets_answers_in_order(tmp_path: Path) -> None:
+async def test_who_does_not_wait_gets_answers_in_order(standing: Served) -> None:
     """Requests for the other worker and for this one, at once: HTTP/1.1 promises their order."""
-    async with served(tmp_path) as gateway, shared_line(gateway) as (line, home, other):
+    async with shared_line(standing) as (line, home, other):
         line.writer.write(wire(other, call("wait", "slow", 21)))
-        await until(lambda: "slow" in gateway.servers["alpha"].waiting())
+        await until(lambda: "slow" in standing.servers["alpha"].waiting())
         line.writer.write(wire(home, call("echo", "quick", 22)))
         assert await home.echo("alpha", "meanwhile") == "said meanwhile"  # the line's request would be answered by now
-        gateway.servers["alpha"].let_go("slow")
+        standing.servers["alpha"].let_go("slow")
         assert [(await line.answer())["id"] for _ in range(2)] == [21, 22]
 
 
-async def test_a_request_that_came_too_early_is_never_told_that_its_session_is_gone(tmp_path: Path) -> None:
+async def test_a_request_that_came_too_early_is_never_told_that_its_session_is_gone(standing: Served) -> None:
     """One of the other worker's, in one chunk with one of this one's: the connection ends before it."""
-    async with served(tmp_path) as gateway, shared_line(gateway) as (line, home, other):
+    async with shared_line(standing) as (line, home, other):
         line.writer.write(wire(home, call("echo", "first", 23)) + wire(other, call("wait", "early", 24)))
         assert (await line.answer())["id"] == 23
         async with asyncio.timeout(DEADLINE_S):
             assert await line.reader.read() == b""
         assert await other.echo("alpha", "again") == "said again"
-        assert "early" not in gateway.servers["alpha"].waiting()
+        assert "early" not in standing.servers["alpha"].waiting()
 
 
-async def test_a_client_may_be_slow_to_take_a_relayed_answer(tmp_path: Path) -> None:
+async def test_a_client_may_be_slow_to_take_a_relayed_answer(standing: Served) -> None:
     """Several megabytes wait until it reads; what it asks afterwards, of either worker, is answered."""
-    async with served(tmp_path) as gateway, shared_line(gateway) as (line, home, other):
+    async with shared_line(standing) as (line, home, other):
         for number in range(5):
             count = 3_000_000 + 60_000 * number  # the last part is short, long, or between
             line.writer.write(wire(other, call("echo", "x", number, times=count)))
@@ -139,9 +152,9 @@ async def test_a_client_may_be_slow_to_take_a_relayed_answer(tmp_path: Path) -> 
                 assert (await line.ask(session, message("ping", {}, 10 + number)))["id"] == 10 + number
 
 
-async def test_a_client_that_sends_no_more_gets_its_answer(tmp_path: Path) -> None:
+async def test_a_client_that_sends_no_more_gets_its_answer(standing: Served) -> None:
     """It may end its side of the connection after its request."""
-    async with served(tmp_path) as gateway, shared_line(gateway) as (line, _, other):
+    async with shared_line(standing) as (line, _, other):
         line.writer.write(wire(other, call("echo", "x", 25, times=3_000_000)))
         line.writer.write_eof()
         await asyncio.sleep(2 * LEFT_S)  # one that left is waited for so long; this one takes its time

@@ -32,6 +32,16 @@ pytestmark = [pytest.mark.anyio, pytest.mark.long]
 
 SIGNALS = pytest.mark.parametrize(("number", "status"), [(signal.SIGTERM, 0), (signal.SIGINT, 130)])
 PATHS = pytest.mark.parametrize("with_progress", [False, True], ids=["wire", "sdk"])
+SIGNALS_AND_PATHS = pytest.mark.parametrize(
+    ("number", "status", "with_progress"),
+    [
+        pytest.param(signal.SIGTERM, 0, False, id="SIGTERM-wire"),
+        pytest.param(signal.SIGINT, 130, True, id="SIGINT-sdk"),
+        pytest.param(signal.SIGTERM, 0, True, id="SIGTERM-sdk", marks=pytest.mark.soak),
+        pytest.param(signal.SIGINT, 130, False, id="SIGINT-wire", marks=pytest.mark.soak),
+    ],
+)
+"""Both signals and both paths, each once in CI: the signal is over before a path is asked."""
 
 
 @pytest.fixture
@@ -65,18 +75,27 @@ async def test_an_idle_gateway_ends_within_two_seconds(
     assert "Traceback" not in log_of(tmp_path)
 
 
-@SIGNALS
-@pytest.mark.parametrize(
-    ("imported", "words"),
-    [
-        ("cyclopts._version", ["serve"]),
-        ("cyclopts", []),
-        ("smart_mcp_proxy.cli.app", ["serve"]),
-        ("pydantic", ["serve", "--http", "--port", "0"]),
-        ("mcp_types", ["serve"]),
-        ("smart_mcp_proxy.gateway", ["serve", "--http", "--port", "0"]),
-    ],
-)
+STARTING = [
+    ("cyclopts._version", ["serve"]),
+    ("cyclopts", []),
+    ("smart_mcp_proxy.cli.app", ["serve"]),
+    ("pydantic", ["serve", "--http", "--port", "0"]),
+    ("mcp_types", ["serve"]),
+    ("smart_mcp_proxy.gateway", ["serve", "--http", "--port", "0"]),
+]
+"""What is imported when the signal comes, and of which command."""
+
+
+def list_starts() -> list[Any]:
+    """Either signal at every second moment in CI, over both transports, and both at each with `make soak`."""
+    return [
+        pytest.param(*sent, *moment, marks=[pytest.mark.soak] * ((at + turn) % 2))
+        for turn, sent in enumerate([(signal.SIGTERM, 0), (signal.SIGINT, 130)])
+        for at, moment in enumerate(STARTING)
+    ]
+
+
+@pytest.mark.parametrize(("number", "status", "imported", "words"), list_starts())
 async def test_a_signal_ends_a_gateway_that_is_still_starting(
     tmp_path: Path, imported: str, words: list[str], number: signal.Signals, status: int
 ) -> None:
@@ -104,8 +123,7 @@ async def test_a_signal_ends_a_gateway_that_is_still_starting(
         process._transport.close()  # type: ignore[attr-defined]  # its pipes as well, now and not when collected
 
 
-@SIGNALS
-@PATHS
+@SIGNALS_AND_PATHS
 async def test_a_signal_lets_calls_end_and_refuses_new_ones(
     tmp_path: Path, small: SmallServer, number: signal.Signals, status: int, with_progress: bool
 ) -> None:
@@ -263,8 +281,7 @@ class HttpClient:
         return await self._client.post(self._url, json={"jsonrpc": "2.0", **message}, headers=self._headers)
 
 
-@SIGNALS
-@PATHS
+@SIGNALS_AND_PATHS
 async def test_http_calls_end_too(
     tmp_path: Path, small: SmallServer, number: signal.Signals, status: int, with_progress: bool
 ) -> None:

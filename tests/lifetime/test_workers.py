@@ -27,6 +27,7 @@ HELLO = {"protocolVersion": "2025-11-25", "capabilities": {}, "clientInfo": {"na
 NAMES = ("alpha", "beta")
 """Of servers that different workers run, of two."""
 KILLS = 4
+OPERATOR = "the-operator-of-both-workers"
 HEADERS = {"accept": "application/json, text/event-stream", "content-type": "application/json"}
 
 
@@ -154,26 +155,38 @@ async def sessions_of_both(url: str) -> list[Session]:
     return [found[number] for number in sorted(found)]
 
 
+@pytest.fixture(scope="module")
+def anyio_backend() -> str:
+    """One event loop for all tests here: a gateway that no test ends serves several."""
+    return "asyncio"
+
+
+@pytest.fixture(scope="module")
+async def standing(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Served]:
+    """A gateway for tests that end none of its processes."""
+    async with served(tmp_path_factory.mktemp("standing"), OPERATOR_TOKEN=OPERATOR) as gateway:
+        yield gateway
+
+
 def test_the_servers_here_are_run_by_different_workers() -> None:
     """As the tests below take for granted."""
     ends = [*(None for _ in NAMES)]
     assert {Worker(0, ends, None).find_keeper_worker(name) for name in NAMES} == {0, 1}  # type: ignore[arg-type]
 
 
-async def test_a_session_is_found_wherever_its_request_comes_in(tmp_path: Path) -> None:
+async def test_a_session_is_found_wherever_its_request_comes_in(standing: Served) -> None:
     """New connections, one connection for sessions of both workers, long arguments; each server runs once."""
-    async with served(tmp_path) as gateway:
-        sessions = await sessions_of_both(gateway.url)
-        for number in range(10):
-            for session in sessions:
-                for name in NAMES:
-                    assert await session.echo(name, f"{number}") == f"said {number}"
-        long = "x" * 300_000
-        async with plain_client(timeout=DEADLINE_S) as client:
-            for session in sessions * 5:
-                assert await session.echo("alpha", "in turn", client) == "said in turn"
-                assert await session.echo("beta", long, client) == f"said {long}"
-        assert [len(server.pids()) for server in gateway.servers.values()] == [1, 1]
+    sessions = await sessions_of_both(standing.url)
+    for number in range(10):
+        for session in sessions:
+            for name in NAMES:
+                assert await session.echo(name, f"{number}") == f"said {number}"
+    long = "x" * 300_000
+    async with plain_client(timeout=DEADLINE_S) as client:
+        for session in sessions * 5:
+            assert await session.echo("alpha", "in turn", client) == "said in turn"
+            assert await session.echo("beta", long, client) == f"said {long}"
+    assert [len(server.pids()) for server in standing.servers.values()] == [1, 1]
 
 
 async def test_a_server_of_each_workers_own(tmp_path: Path) -> None:
@@ -194,15 +207,14 @@ async def test_a_cut_result_is_read_at_the_other_worker(tmp_path: Path) -> None:
         assert "yyyy" in page["content"][0]["text"], page
 
 
-async def test_what_changes_in_a_server_is_seen_by_both(tmp_path: Path) -> None:
+async def test_what_changes_in_a_server_is_seen_by_both(standing: Served) -> None:
     """Though only one of them runs it."""
-    async with served(tmp_path) as gateway:
-        sessions = await sessions_of_both(gateway.url)
-        (gateway.servers["alpha"].directory / "tools").write_text("echo wait extra")
-        for session in sessions:
-            async with asyncio.timeout(DEADLINE_S):
-                while "alpha:extra" not in json.dumps(await session.call("retrieve_tools", {"query": "does extra"})):
-                    await asyncio.sleep(0.05)
+    sessions = await sessions_of_both(standing.url)
+    (standing.servers["alpha"].directory / "tools").write_text("echo wait extra")
+    for session in sessions:
+        async with asyncio.timeout(DEADLINE_S):
+            while "alpha:extra" not in json.dumps(await session.call("retrieve_tools", {"query": "does extra"})):
+                await asyncio.sleep(0.05)
 
 
 async def test_a_worker_that_is_killed_is_replaced(tmp_path: Path) -> None:
@@ -249,24 +261,23 @@ async def test_a_server_that_is_killed_is_lost_and_found_at_both(tmp_path: Path)
                         await asyncio.sleep(0.1)
 
 
-async def test_an_answer_that_a_client_has_yet_to_take_is_not_lost(tmp_path: Path) -> None:
+async def test_an_answer_that_a_client_has_yet_to_take_is_not_lost(standing: Served) -> None:
     """Though its next request, for a session of the other worker, is there already."""
-    async with served(tmp_path) as gateway:
-        first, second = await sessions_of_both(gateway.url)
-        text = "x" * 3_000_000
-        address = httpx2.URL(gateway.url)
-        with socket.socket() as client:
-            client.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4_096)
-            client.connect((address.host, address.port))
-            reader, writer = await asyncio.open_connection(sock=client, limit=4_096)
-            long = {"name": "call_tool_destructive", "arguments": {"name": "alpha:echo", "args": {"text": text}}}
-            async with asyncio.timeout(DEADLINE_S):
-                writer.write(wire(first, message("tools/call", long, 7)))
-                length = await length_of(reader)  # the body is on its way
-                writer.write(wire(second, message("ping", {}, 8)))
-                assert text in (await reader.readexactly(length)).decode()
-                assert json.loads(await reader.readexactly(await length_of(reader)))["id"] == 8
-            writer.close()
+    first, second = await sessions_of_both(standing.url)
+    text = "x" * 3_000_000
+    address = httpx2.URL(standing.url)
+    with socket.socket() as client:
+        client.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4_096)
+        client.connect((address.host, address.port))
+        reader, writer = await asyncio.open_connection(sock=client, limit=4_096)
+        long = {"name": "call_tool_destructive", "arguments": {"name": "alpha:echo", "args": {"text": text}}}
+        async with asyncio.timeout(DEADLINE_S):
+            writer.write(wire(first, message("tools/call", long, 7)))
+            length = await length_of(reader)  # the body is on its way
+            writer.write(wire(second, message("ping", {}, 8)))
+            assert text in (await reader.readexactly(length)).decode()
+            assert json.loads(await reader.readexactly(await length_of(reader)))["id"] == 8
+        writer.close()
 
 
 def wire(session: Session, body: dict[str, Any]) -> bytes:
@@ -377,20 +388,19 @@ async def test_workers_end_with_a_killed_parent(tmp_path: Path) -> None:
         await until(lambda: not any(map(is_alive, pids)))
 
 
-async def test_the_older_transport_says_that_it_needs_one_worker(tmp_path: Path) -> None:
+async def test_the_older_transport_says_that_it_needs_one_worker(standing: Served) -> None:
     """Else a message of its sessions came to a worker that does not know them."""
-    async with served(tmp_path) as gateway, plain_client() as client:
-        base = gateway.url.removesuffix("/mcp")
+    async with plain_client() as client:
+        base = standing.url.removesuffix("/mcp")
         for answer in (await client.get(f"{base}/sse"), await client.post(f"{base}/messages/?session_id=1", json={})):
             assert answer.status_code == 404
             assert "MCPPROXY_WORKERS" in answer.json()["error"]["hint"]
 
 
-async def test_the_page_is_the_same_at_both_workers(tmp_path: Path) -> None:
+async def test_the_page_is_the_same_at_both_workers(standing: Served) -> None:
     """A link that one made opens the other's page, once; its session acts, sees and ends at both."""
-    token = "the-operator-of-both-workers"
-    async with served(tmp_path, OPERATOR_TOKEN=token) as gateway, connections_of_both(gateway, token) as (one, two):
-        made = await one.post("/api/v1/page/links", headers={"authorization": f"Bearer {token}"})
+    async with connections_of_both(standing, OPERATOR) as (one, two):
+        made = await one.post("/api/v1/page/links", headers={"authorization": f"Bearer {OPERATOR}"})
         path = httpx2.URL(made.json()["url"]).path
         entered = await two.get(path)
         assert (entered.status_code, (await one.get(path)).status_code) == (200, 403)
@@ -411,12 +421,14 @@ async def test_the_page_is_the_same_at_both_workers(tmp_path: Path) -> None:
 
 async def test_a_sign_in_at_a_server_is_finished_at_the_other_worker(tmp_path: Path) -> None:
     """It is shown there, and takes the address at which the browser ended."""
-    login, token = "/api/v1/servers/web/login", "the-operator-of-both-workers"
-    headers = {"authorization": f"Bearer {token}"}
+    login, headers = "/api/v1/servers/web/login", {"authorization": f"Bearer {OPERATOR}"}
     async with guarded() as server:
         entries = {"web": {"url": server.url, "oauth": True}}
-        options = {"OPERATOR_TOKEN": token}
-        async with served(tmp_path, entries, **options) as gateway, connections_of_both(gateway, token) as (one, two):
+        options = {"OPERATOR_TOKEN": OPERATOR}
+        async with (
+            served(tmp_path, entries, **options) as gateway,
+            connections_of_both(gateway, OPERATOR) as (one, two),
+        ):
             begun = (await one.post(login, headers=headers)).json()
             shown = (await two.get(login, headers=headers)).json()
             assert shown == begun and shown["state"] == "waiting"
