@@ -23,7 +23,6 @@ SETTLE_S = 30.0
 
 _LOOK_S = 0.2
 """How often the bar of embedding moves."""
-_MOMENT_S = 0.02
 _VECTORS_S = 2.0
 """As long as a command waits for vectors that take a tenth of a second, so that a lack of them is no failure."""
 _SAY_S = 5.0
@@ -100,7 +99,7 @@ async def wait_light_vectors(gateway: Gateway) -> None:
         while embedding is not None and embedding.setup.is_light and embedding.progress != (0, 0):
             if embedding.is_complete or embedding.is_stopped:
                 return
-            await asyncio.sleep(_MOMENT_S)
+            await asyncio.sleep(_LOOK_S / 10)
 
 
 def _is_embedding(gateway: Gateway, embedding: Embedding) -> bool:
