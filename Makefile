@@ -43,8 +43,10 @@ run: ## Start the gateway over HTTP in front of real MCP servers (Ctrl-C stops i
 	@$(MAKE) --no-print-directory $(RUNNABLE)
 	@exec $(BIN)/python scripts/run_for_make.py scripts/run.sh
 
-ui: $(RUNNABLE) ## Open the page of the gateway that `make run` has started, by a link that works once
-	@MCPPROXY_DATA_DIR="$${MCPPROXY_DATA_DIR:-.cache/run/data}" $(BIN)/mcpproxy ui
+ui: ## Open the page of the gateway that `make run` has started, by a link that works once
+	@test -x $(BIN)/mcpproxy || { echo "Nothing is installed here yet. Next: make run" >&2; exit 1; }
+	@MCPPROXY_DATA_DIR="$${MCPPROXY_DATA_DIR:-.cache/run/data}" $(BIN)/mcpproxy ui || \
+	{ echo "The gateway of this folder is started by make run, and in another window make ui opens its page." >&2; exit 1; }
 
 test: $(INSTALLED) ## Run the tests that need nothing but this folder; WORKERS=0 runs them in one process
 	$(BIN)/python -m pytest -n $(WORKERS) --dist worksteal -m "not soak and not clients and not image and not long"

@@ -323,6 +323,12 @@ def test_the_demo_speaks_json(run: Run) -> None:
     assert run("demo", "mix two colors", "--json").json["tools"][0]["name"] == "colors:mix_colors"
 
 
+def test_the_first_answer_of_a_command_ranks_by_meaning_too(run: Run) -> None:
+    """A command asks once: an answer without vectors would be a worse one than a gateway that runs gives."""
+    found = run("demo", "mix two colors", "--json", EMBEDDER="AUTO").json["tools"]
+    assert found and all("vector" in tool["why"] for tool in found)
+
+
 def test_the_demo_alone_is_a_tour(home: Path, run: Run) -> None:
     """Servers, two searches, one call, and what to do next."""
     done = run("demo")

@@ -104,3 +104,10 @@ def test_an_installation_says_how_far_it_is(tmp_path: Path) -> None:
     assert module.describe_step("Collecting httpx2<3,>=2", 4, "") == (5, "packages found: 5")
     assert module.describe_step("Installing collected packages: a, b, c", 5, "") == (5, "installing 3 of them")
     assert module.describe_step("  Downloading a.whl (3 kB)", 5, "as before") == (5, "as before")
+
+
+def test_the_page_of_nothing_leads_to_make_run(tmp_path: Path) -> None:
+    """`make ui` before `make run` installs nothing, and says what comes first."""
+    words = ["make", "--no-print-directory", "ui", f"VENV={tmp_path}"]
+    done = subprocess.run(words, cwd=SCRIPT.parents[1], capture_output=True, text=True, check=False)
+    assert done.returncode == 2 and done.stderr.startswith("Nothing is installed here yet. Next: make run\n")

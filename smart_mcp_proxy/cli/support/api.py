@@ -226,6 +226,13 @@ async def read_servers(settings: Settings) -> Mapping[str, ServerConfig]:
     return (await read_config(settings)).servers
 
 
+def tell_other_gateway(settings: Settings) -> None:
+    """Name the gateway that has our port and another data directory, with the command that asks it."""
+    if holder := find_other_gateway(settings.port, settings.data_dir):
+        say(f"Port {settings.port} is taken. {describe_gateway(holder)}")
+        say(f"To ask it: {spell_command(*sys.argv[1:], data_dir=holder.data_dir)}")
+
+
 async def read_config(settings: Settings, *, lists_refused: bool = False) -> ServerFile:
     """Read the configured servers and profiles; problems of single ones are printed.
 

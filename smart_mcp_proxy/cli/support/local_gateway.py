@@ -9,7 +9,7 @@ import httpx2
 from smart_mcp_proxy.cli.support.api import Api, Origin
 from smart_mcp_proxy.cli.support.one_start import start_environment
 from smart_mcp_proxy.cli.support.output import say
-from smart_mcp_proxy.cli.support.wait_ready import SETTLE_S, settle
+from smart_mcp_proxy.cli.support.wait_ready import SETTLE_S, settle, wait_light_vectors
 from smart_mcp_proxy.gateway import Gateway, open_gateway
 from smart_mcp_proxy.servers import Profile, ServerConfig
 from smart_mcp_proxy.settings import Settings
@@ -52,6 +52,7 @@ async def open_own(
         else:
             gateway.start_upstreams()
             await settle(gateway, SETTLE_S, is_enough)
+        await wait_light_vectors(gateway)
         async with open_local_api(gateway, "stored" if is_stored else "own") as api:
             yield api
 

@@ -7,6 +7,8 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING
 
+from anyio import move_on_after
+
 from smart_mcp_proxy.cli.support.output import console, plural, say
 from smart_mcp_proxy.gateway import Gateway
 from smart_mcp_proxy.gateway.indexing.embedding import Embedding
@@ -21,6 +23,8 @@ SETTLE_S = 30.0
 
 _LOOK_S = 0.2
 """How often the bar of embedding moves."""
+_VECTORS_S = 2.0
+"""As long as a command waits for vectors that take a tenth of a second, so that a lack of them is no failure."""
 _SAY_S = 5.0
 """How often those who wait are told for what, where servers take long."""
 
@@ -86,6 +90,16 @@ async def show_embedding(gateway: Gateway) -> None:
                 label = f"Embedding tools {embedding.rate}".rstrip()
                 progress.update(task, description=label, completed=done, total=total)
             await asyncio.sleep(_LOOK_S)
+
+
+async def wait_light_vectors(gateway: Gateway) -> None:
+    """Wait for vectors that come in a moment, so that a command ranks as a running gateway does."""
+    embedding = gateway.admin.embedding
+    with move_on_after(_VECTORS_S):
+        while embedding is not None and embedding.setup.is_light and embedding.progress != (0, 0):
+            if embedding.is_complete or embedding.is_stopped:
+                return
+            await asyncio.sleep(_LOOK_S / 10)
 
 
 def _is_embedding(gateway: Gateway, embedding: Embedding) -> bool:

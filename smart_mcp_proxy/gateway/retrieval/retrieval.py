@@ -197,6 +197,7 @@ class Retrieval:
             await kinds.wait_listed([each.name for each in self.statuses() if each.state is ServerState.READY])
         # As of now: what is listed during the search was not searched.
         not_covered = self.not_covered(question.servers, kinds)
+        retried = {status.name for status in self.statuses() if status.last_error}
         found = await self._search(question)
         others = None if kinds is None else await self._others(question, kinds)
         shown = [(hit, record) for hit in found.hits if (record := self.visible.by_id(hit.id)) is not None]
@@ -207,7 +208,6 @@ class Retrieval:
             registered = await question.tool_list.register(sent, question.toolset, question.principal)
         named = {*question.servers, *find_named_servers((question.query, *question.more_queries), self.visible.servers)}
         about = named | {entry["server"] for entry in (*tools, *(others.entries if others is not None else ()))}
-        retried = {status.name for status in self.statuses() if status.last_error}
         uncovered = select_uncovered(not_covered, about, retried, is_closed=bool(question.servers))
         following = [record for hit in found.following if (record := self.visible.by_id(hit.id)) is not None]
         rows = {"tools": tools, "more": build_more([*(record for _, record in shown[len(tools) :]), *following])}

@@ -18,7 +18,7 @@ _TOP: Final = 12.0
 _GAP: Final = 0.2
 """Share of a bar's place that stays empty."""
 _LINES: Final = 4
-_DASH: Final = 5.0
+_DASH: Final = 10.0
 """Width of a point between two gaps, as the first hour of a gateway is."""
 _LABELS: Final = 6
 
@@ -115,8 +115,10 @@ def build_curve_plot(
 
 
 def build_sparkline(values: Sequence[float | None], most: float) -> str:
-    """The path of a small curve; empty where there is nothing to draw."""
+    """The path of a small curve; empty for one value, which is no curve and stands beside it as a number."""
     width, height = SPARK
+    if len(values) - values.count(None) < 2:
+        return ""
     step = (width - 2) / max(1, len(values) - 1)
     places = [1 + step * number for number in range(len(values))]
     return _draw_path(places, _place_heights(values, most or 1.0, height - 2, 1))

@@ -171,6 +171,7 @@ class PageVisit:
             "attention": len(troubled) + sum(server["waiting"] for server in servers),
             "path": self.request.url.path,
             "here": self.request.url.path + (f"?{self.request.url.query}" if self.request.url.query else ""),
+            "is_place": self.request.method == "GET",
             "csrf": self.session.csrf,
             "note": note,
             "note_is_bad": is_bad,

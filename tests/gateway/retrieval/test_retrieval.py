@@ -275,6 +275,24 @@ async def test_a_failed_server_that_is_tried_again_is_no_news_to_others(setup: R
     assert [row["server"] for row in (await setup.ask("wall of beta"))["not_covered"]] == ["beta"]
 
 
+async def test_a_try_that_fails_during_a_search_is_no_news_either(
+    setup: RetrievalSetup, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Both are read at one moment: whether a server is on its way, and whether it has failed before."""
+    trying = replace(setup.servers[0].status, state=ServerState.CONNECTING, last_error="It ended.")
+    failed = replace(trying, state=ServerState.ERROR, error="It ended.", last_error="")
+    setup.servers[0].status = trying
+    search = setup.parts.index.search
+
+    def fail_meanwhile(*args: Any, **fields: Any) -> Any:
+        setup.servers[0].status = failed
+        return search(*args, **fields)
+
+    monkeypatch.setattr(setup.parts.index, "search", fail_meanwhile)
+    assert (await setup.ask())["not_covered"] == []
+    assert setup.servers[0].status is failed
+
+
 @pytest.mark.parametrize(
     ("state", "words"),
     [

@@ -52,7 +52,8 @@ def test_a_curve_has_a_gap_where_nothing_was_measured() -> None:
     half, most = build_curve_plot(found, ("p50", "p95"), until=UNTIL, span=HOURS).curves
     assert half.count("M") == 2 and "L" not in half
     assert most.count("M") == 2 and most.count("L") == 1
-    assert half.count("h5") == 2 and most.count("h5") == 1  # a line without length is a speck that nobody sees
+    assert half.count("h10") == 2 and most.count("h10") == 1  # a line without length is a speck that nobody sees
     assert min(float(y) for y in re.findall(r" ([\d.]+)h", half)) > 12.0
     assert build_sparkline([0, 2, None, 4], 4).count("M") == 2
+    assert build_sparkline([None, 4, None], 4) == ""  # a speck beside its number
     assert build_sparkline([], 0) == "" and "nan" not in build_sparkline([0, 0], 0)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Final, Literal
 from cyclopts import App, Parameter
 from cyclopts.validators import Number
 
-from smart_mcp_proxy.cli.support.api import open_running
+from smart_mcp_proxy.cli.support.api import open_running, tell_other_gateway
 from smart_mcp_proxy.cli.support.failure import next_step
 from smart_mcp_proxy.cli.support.output import console, plural, say, show, show_json, table
 from smart_mcp_proxy.cli.support.start import open_settings
@@ -122,13 +122,12 @@ async def _read(settings: "Settings", by: By, bucket: Bucket, since: str, limit:
     from smart_mcp_proxy.gateway.activity.records import moment_s
     from smart_mcp_proxy.gateway.activity.stats import stats
 
+    tell_other_gateway(settings)
     moment_s(since)  # before anything is opened: it may be none
     async with open_catalog(settings) as catalog:
         await recover(catalog, settings.data_dir)
-        since_s = moment_s(since, catalog.now_s)
-        found: dict[str, Any] = msgspec.to_builtins(
-            await stats(catalog, since_s=since_s, by=by, bucket=bucket, limit=limit)
-        )
+        figures = await stats(catalog, since_s=moment_s(since, catalog.now_s), by=by, bucket=bucket, limit=limit)
+        found: dict[str, Any] = msgspec.to_builtins(figures)
     return found
 
 

@@ -15,7 +15,7 @@ import anyio
 from cyclopts import App, Parameter
 from cyclopts.validators import Number
 
-from smart_mcp_proxy.cli.support.api import Api, open_running
+from smart_mcp_proxy.cli.support.api import Api, open_running, tell_other_gateway
 from smart_mcp_proxy.cli.support.failure import UsageError, next_step
 from smart_mcp_proxy.cli.support.output import (
     indent_lines,
@@ -319,6 +319,7 @@ async def _open_log(settings: "Settings") -> AsyncIterator[Api | StoredLog]:
         if running is not None:
             yield running
             return
+    tell_other_gateway(settings)
     async with open_stored_log(settings) as log:
         yield log
 

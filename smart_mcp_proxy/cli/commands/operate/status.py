@@ -30,18 +30,14 @@ async def status(*, json: bool = False) -> int:
         json: Print {"gateways": [...]}; the exit status is 1 where none runs.
     """
     # Here and not above: it takes a quarter of a second, which --help is spared.
-    from smart_mcp_proxy.cli.support.api import find_running_gateways
-    from smart_mcp_proxy.desktop.spelling import spell_command
-    from smart_mcp_proxy.web.listening import describe_gateway, find_other_gateway
+    from smart_mcp_proxy.cli.support.api import find_running_gateways, tell_other_gateway
 
     settings = open_settings()
     running = [found for _, found in await find_running_gateways(settings.data_dir)]
     if json:
         show_json({"gateways": [_pick(each) for each in running]})
     elif not running:
-        if holder := find_other_gateway(settings.port, settings.data_dir):
-            say(f"Port {settings.port} is taken. {describe_gateway(holder)}")
-            say(f"Its state: {spell_command('status', data_dir=holder.data_dir)}")
+        tell_other_gateway(settings)
         say(f"No gateway runs on {settings.data_dir}. A client starts one; so does: mcpproxy serve --http")
     for each in () if json else running:
         _show_gateway(each)
