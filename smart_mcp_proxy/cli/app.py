@@ -15,10 +15,7 @@ from smart_mcp_proxy.cli.exit_codes import EXIT_INTERRUPTED
 
 COMMANDS = {
     "serve": ("operate.serve", "Start the gateway, over stdio or HTTP."),
-    "status": (
-        "operate.status",
-        "Show the gateways that run, and the clients that share them.",
-    ),
+    "status": ("operate.status", "Show the gateways that run, and the clients that share them."),
     "stop": ("operate.stop", "Stop the gateway in the background, once calls under way are answered."),
     "init": ("servers.init", "Find the servers that your MCP clients have, and take over those you want."),
     "connect": ("servers.connect", "Make MCP clients use the gateway."),

@@ -293,8 +293,7 @@ class RawMethods:
         connection = ctx.session._connection
         if not connection.initialize_accepted:
             raise MCPError(
-                code=mcp_types.INVALID_PARAMS,
-                message=f"{ctx.method} came before initialize. Send initialize first.",
+                code=mcp_types.INVALID_PARAMS, message=f"{ctx.method} came before initialize. Send initialize first."
             )
         checked = get_pipe_clients(self.checked)
         if connection.session_id not in checked:

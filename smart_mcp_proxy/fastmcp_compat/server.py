@@ -30,11 +30,7 @@ from pydantic_core import PydanticSerializationError
 from smart_mcp_proxy.errors import ProxyError
 from smart_mcp_proxy.fastmcp_compat.asking import find_client_channel
 from smart_mcp_proxy.fastmcp_compat.handlers import ClientHandlers, RequestHandlers
-from smart_mcp_proxy.fastmcp_compat.methods import (
-    AgentHandlers,
-    CheckedClient,
-    RawMethods,
-)
+from smart_mcp_proxy.fastmcp_compat.methods import AgentHandlers, CheckedClient, RawMethods
 from smart_mcp_proxy.fastmcp_compat.paths import get_request_path, principal
 from smart_mcp_proxy.names import GATEWAYS_CAPABILITY
 from smart_mcp_proxy.telemetry import get_logger

@@ -200,12 +200,7 @@ def open_surfaces(base: Base, upstreams: Upstreams, lists: Lists, requests: Requ
 
 
 def open_agent(
-    base: Base,
-    upstreams: Upstreams,
-    lists: Lists,
-    requests: Requests,
-    surfaces: ToolSurfaces,
-    stack: AsyncExitStack,
+    base: Base, upstreams: Upstreams, lists: Lists, requests: Requests, surfaces: ToolSurfaces, stack: AsyncExitStack
 ) -> Agent:
     """Make what answers agents over MCP."""
     hook = _open_hook(base, upstreams, stack)

@@ -10,13 +10,20 @@ import struct
 import sys
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
-from ipaddress import IPv6Address, ip_address
+from ipaddress import IPv4Address, IPv6Address, ip_address
 from typing import Final, NamedTuple
 
 MARK: Final = "SMART_MCP_PROXY_START"
 """Variable that a child carries, and whatever it starts. That of a server says whose it is, behind a dot."""
 _SO_PEERPIDFD: Final = 77
 """Source: https://git.kernel.org/pub/scm/linux/kernel/git/torvalds/linux.git/tree/include/uapi/asm-generic/socket.h"""
+_NETLINK, _SOCK_DIAG, _BY_FAMILY = 16, 4, 20
+"""Protocol of netlink that finds a socket by its ends, and the only kind of message that is asked and answered.
+
+Source: https://man7.org/linux/man-pages/man7/sock_diag.7.html"""
+_NEAR: Final = (0, 1, -1, 2, -2)
+"""How far from its last known one a process is looked at for its next connection."""
+_MOST_STRANGERS: Final = 16
 _LISTENS: Final = "0A"
 """State of a socket in the system's tables."""
 _UNLIKELY_LIMIT: Final = 2**62
@@ -114,13 +121,33 @@ def find_connection(client: Address, server: Address) -> LocalEnd | None:
     Raises:
         OSError: The system has no such table.
     """
-    for file, ends in _spell_ends(client, server).items():
+    if (found := ask_connection(client, server)) is not None:
+        return found
+    near, far = _spell_end(client), _spell_end(server)
+    for file in ("tcp", "tcp6"):
         with open(f"/proc/net/{file}") as rows:
             for row in rows:
                 words = row.split()
-                if words[1:3] == ends:
+                if words[1] in near and words[2] in far:
                     return LocalEnd(int(words[7]), int(words[9]))
     return None
+
+
+def ask_connection(client: Address, server: Address) -> LocalEnd | None:
+    """Ask the system for the same; at once, but None says nothing: not every system answers."""
+    ends = [(host.packed, port.to_bytes(2, "big")) for host, port in map(_read_end, (client, server))]
+    family = 2 if len(ends[0][0]) == len(ends[1][0]) == 4 else 10
+    words = struct.pack("=IHHII4BI", 72, _BY_FAMILY, 1, 0, 0, family, socket.IPPROTO_TCP, 0, 0, 0xFFFFFFFF)
+    words += struct.pack("=2s2s16s16sIQ", *(end[1] for end in ends), *(end[0] for end in ends), 0, 0xFFFFFFFFFFFFFFFF)
+    try:
+        with socket.socket(_NETLINK, socket.SOCK_RAW, _SOCK_DIAG) as link:
+            link.send(words)
+            said = link.recv(4096, socket.MSG_DONTWAIT)
+    except OSError:
+        return None
+    return (
+        LocalEnd(*struct.unpack_from("=II", said, 80)) if said[4:6] == _BY_FAMILY.to_bytes(2, sys.byteorder) else None
+    )
 
 
 def listens_at(port: int) -> bool:
@@ -130,7 +157,7 @@ def listens_at(port: int) -> bool:
             for row in rows:
                 words = row.split()
                 is_at_port = words[3] == _LISTENS and words[1].endswith(f":{port:04X}")
-                if is_at_port and _holds(os.getpid(), int(words[9])):
+                if is_at_port and _find_file(os.getpid(), int(words[9])) not in (None, -1):
                     return True
     return False
 
@@ -200,21 +227,56 @@ class ServerProcesses:
         is_parent = parent is not None and parent.started <= stat.started
         return None, stat.parent if is_parent else None
 
-    def find_holder(self, inode: int) -> str | None:
-        """Find the server of the process that holds a socket, as `find_server` names it.
+    def find_holder(self, inode: int, strangers: "Strangers | None" = None) -> tuple[str, int] | None:
+        """Find the process of a server that holds a socket: its server, as `find_server` has it, and number.
 
-        A server's process whose open files cannot be seen is taken for its holder where nobody else is.
+        One whose open files cannot be seen is taken for the holder where nobody else is. The `strangers` are asked
+        first, and told of the other process that holds it.
         """
-        hidden = None
-        strangers = []
-        for pid in [int(name) for name in os.listdir("/proc") if name.isdecimal()]:
+        if strangers is not None and strangers.hold(inode, is_near=False):
+            return None
+        hidden, others = None, []
+        for pid in sorted((int(name) for name in os.listdir("/proc") if name.isdecimal()), reverse=True):
             if (server := self.find_server(pid)) is None:
-                strangers.append(pid)
-            elif (is_held := _holds(pid, inode)) is None:
-                hidden = server
-            elif is_held:
-                return server
-        return None if hidden is None or any(_holds(pid, inode) for pid in strangers) else hidden
+                others.append(pid)
+            elif (file := _find_file(pid, inode)) is None:
+                hidden = server, pid
+            elif file >= 0:
+                return server, pid
+        for pid in others if hidden or strangers is not None else ():  # the newest first: clients have often just begun
+            if (file := _find_file(pid, inode)) is not None and file >= 0:
+                if strangers is not None:
+                    strangers.note(pid, file)
+                return None
+        return hidden
+
+
+class Strangers:
+    """Processes of no server, known again by their next connections without a look at all others."""
+
+    def __init__(self) -> None:
+        self._known: dict[int, tuple[int, int]] = {}
+
+    def __repr__(self) -> str:
+        return f"<Strangers, {len(self._known)} known>"
+
+    def note(self, pid: int, file: int) -> None:
+        """Note a process that has a socket open as this file."""
+        if (stat := _read_stat(pid)) is not None:
+            self._known[pid] = stat.started, file
+            if len(self._known) > _MOST_STRANGERS:
+                del self._known[next(iter(self._known))]
+
+    def hold(self, inode: int, *, is_near: bool) -> bool:
+        """Whether one of them is seen to hold a socket; `is_near` looks where it is likely, at once."""
+        for pid, (started, last) in [*self._known.items()][::-1]:
+            file = _find_file(pid, inode, [last + by for by in _NEAR] if is_near else ())
+            # Asked last: what was read before may be of a later process with its number.
+            if file is not None and file >= 0 and (stat := _read_stat(pid)) is not None and stat.started == started:
+                self._known.pop(pid, None)
+                self._known[pid] = started, file
+                return True
+        return False
 
 
 def _read(pid: int, name: str) -> bytes:
@@ -244,32 +306,35 @@ def _read_limit(pid: int) -> float:
     return float("inf")
 
 
-def _holds(pid: int, inode: int) -> bool | None:
-    """Whether a process has a socket open; None where its files cannot be seen."""
+def _find_file(pid: int, inode: int, near: Iterable[int] = ()) -> int | None:
+    """Find the file as which a process has a socket open, in `near` alone if that names some.
+
+    It is -1 where it has not, and None where its files cannot be seen.
+    """
     wanted = f"socket:[{inode}]"
     try:
-        for name in os.listdir(f"/proc/{pid}/fd"):
+        for file in near or os.listdir(f"/proc/{pid}/fd"):
             with suppress(FileNotFoundError):  # closed meanwhile
-                if os.readlink(f"/proc/{pid}/fd/{name}") == wanted:
-                    return True
+                if os.readlink(f"/proc/{pid}/fd/{file}") == wanted:
+                    return int(file)
     except PermissionError:
         return None
     except OSError:  # it has ended
-        return False
-    return False
+        return -1
+    return -1
 
 
-def _spell_ends(client: Address, server: Address) -> dict[str, list[str]]:
-    """Both ends of a connection, seen from the client, as each table of the system writes them."""
-    tables: dict[str, list[str]] = {"tcp": [], "tcp6": []}
-    for host, port in (client, server):
-        address = ip_address(host.partition("%")[0])
-        short = address.ipv4_mapped if isinstance(address, IPv6Address) else address
-        long = address.packed if short is None else b"\0" * 10 + b"\xff\xff" + short.packed
-        if short is not None:
-            tables["tcp"].append(f"{_spell(short.packed)}:{port:04X}")
-        tables["tcp6"].append(f"{_spell(long)}:{port:04X}")
-    return tables
+def _read_end(end: Address) -> tuple[IPv4Address | IPv6Address, int]:
+    """Read one end of a connection; an address of IPv4 as such, also where IPv6 wraps it."""
+    address = ip_address(end[0].partition("%")[0])
+    return getattr(address, "ipv4_mapped", None) or address, end[1]
+
+
+def _spell_end(end: Address) -> tuple[str, str]:
+    """Spell one end of a connection as each table of the system may have it."""
+    host, port = _read_end(end)
+    long = host.packed if host.version == 6 else b"\0" * 10 + b"\xff\xff" + host.packed
+    return f"{_spell(host.packed)}:{port:04X}", f"{_spell(long)}:{port:04X}"
 
 
 def _spell(packed: bytes) -> str:

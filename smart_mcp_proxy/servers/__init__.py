@@ -16,13 +16,7 @@ from smart_mcp_proxy.servers.config import (
 )
 from smart_mcp_proxy.servers.edit_masks import mask_entry
 from smart_mcp_proxy.servers.edit_review import mask_unless_quarantined, warnings_about
-from smart_mcp_proxy.servers.edit_servers import (
-    SERVER_NAME,
-    Author,
-    ServerEdit,
-    ServerEdits,
-    require_named,
-)
+from smart_mcp_proxy.servers.edit_servers import SERVER_NAME, Author, ServerEdit, ServerEdits, require_named
 from smart_mcp_proxy.servers.expand import UnsetVariableError, collect_secrets, expand, find_variables, uses_workspace
 from smart_mcp_proxy.servers.isolation import (
     describe_isolation,

@@ -31,7 +31,7 @@ from smart_mcp_proxy.gateway.shared.key_mark import mark_secret_key
 from smart_mcp_proxy.secrets.sealing import SecretKey
 from smart_mcp_proxy.settings import Settings
 from smart_mcp_proxy.telemetry import spawn
-from smart_mcp_proxy.web.auth.auth import Keys, TokenMiddleware
+from smart_mcp_proxy.web.auth.auth import Keys, TokenMiddleware, check_callers
 from smart_mcp_proxy.web.auth.groups import Groups, parse_groups_claim
 from smart_mcp_proxy.web.auth.sign_in import BrowserSignIn
 from smart_mcp_proxy.web.auth.signed_tokens import SCOPES, create_jwt_verifier, resource_url
@@ -60,6 +60,7 @@ LAST_ANSWERS_S = 0.1
 MCP_PATH = "/mcp"
 SSE_PATH = "/sse"
 SSE_MESSAGES_PATH = "/messages"
+_HEALTH = ("/healthz", "/readyz")
 _UNCACHED = {"cache-control": "no-store"}
 
 
@@ -210,8 +211,8 @@ def build_app(
     app = Starlette(
         routes=[
             *well_known,
-            Route("/healthz", health.live),
-            Route("/readyz", health.ready),
+            Route(_HEALTH[0], health.live),
+            Route(_HEALTH[1], health.ready),
             Mount("/", app=PlainAddress(mcp)),
         ],
         lifespan=lifespan,
@@ -224,7 +225,9 @@ def build_app(
     outermost = serve_discovery_beside(outermost, gateway, keys, metadata_url, scopes)
     if sign_in is not None:
         outermost = serve_beside(outermost, sign_in.pages, sign_in.paths.__contains__)
-    return outermost, FastPath(wire, MCP_PATH, places.address)
+    if keys.is_open:
+        outermost = check_callers(outermost, _HEALTH)
+    return outermost, FastPath(wire, MCP_PATH, places.address, gateway.admin.doors if keys.is_open else None)
 
 
 def _refuse_place(gateway: Gateway) -> Response | None:

@@ -1,6 +1,7 @@
 """Asks operator's doors, in a process of its own: prints the status and the answer of each in JSON.
 
-Usage: reaching.py [--confined] [--lowered] [--page COOKIES] DOOR..., with `PATH` or `HOST:PORT TOKEN` as a door.
+Usage: reaching.py [--confined] [--lowered] [--page COOKIES] DOOR..., with `PATH` or `HOST:PORT TOKEN` as a door, or
+for agents `HOST:PORT POST ...`, a whole request in JSON without what is always in its head.
 
 Run with `-I -S`: nothing but the standard library.
 """
@@ -22,13 +23,22 @@ def reach(door, cookies=""):
         host, _, port = address.rpartition(":")
         link = socket.create_connection((host, int(port)))
     with link:
+        if token.startswith("POST "):
+            head, _, body = json.loads(token[5:]).partition("\r\n\r\n")
+            head += f"\r\nHost: {address}\r\nConnection: close\r\nContent-Length: {len(body)}"
+            link.sendall(f"{head}\r\n\r\n{body}".encode())
+            return read_answer(link)
         proof = f"Cookie: {cookies}" if cookies else f"Authorization: Bearer {token}"
         fields = f"Host: {address if token else '127.0.0.1'}\r\nConnection: close\r\n{proof}\r\n"
         path = "/ui/servers" if cookies else "/api/v1/servers"
         link.sendall(f"GET {path} HTTP/1.1\r\n{fields}\r\n".encode())
-        parts = []
-        while part := link.recv(65536):
-            parts.append(part)
+        return read_answer(link)
+
+
+def read_answer(link):
+    parts = []
+    while part := link.recv(65536):
+        parts.append(part)
     head, _, body = b"".join(parts).partition(b"\r\n\r\n")
     return int(head.split()[1]), body.decode()
 

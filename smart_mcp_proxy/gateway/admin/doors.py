@@ -1,8 +1,8 @@
-"""Entrances for operators, which servers that run on this machine may not take."""
+"""Entrances that servers of this machine may not take: operators', and open ones of agents."""
 
 import os
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from ipaddress import ip_address
 from typing import Final, NoReturn
@@ -14,10 +14,13 @@ from smart_mcp_proxy.io.server_processes import (
     Address,
     Peer,
     ServerProcesses,
+    Strangers,
+    ask_connection,
     find_connection,
     is_still,
     may_gain_privileges,
 )
+from smart_mcp_proxy.servers import ServerConfig, has_process_here
 from smart_mcp_proxy.telemetry import Activity, get_logger
 
 TELL_S: Final = 60.0
@@ -32,9 +35,11 @@ log = get_logger("doors")
 class OperatorDoors:
     """Refuses processes of servers: an approval means nothing that a server can give itself.
 
+    Where agents need no token they are refused as well: one in a sandbox would call tools of those that have none.
+
     Attributes:
         running: Names of the servers that run, by the process of each.
-        names: Of all servers.
+        servers: All of them.
         record: Takes activity records.
         clock: Monotonic seconds.
 
@@ -42,18 +47,23 @@ class OperatorDoors:
     """
 
     running: Callable[[], Mapping[int, str]]
-    names: Callable[[], Iterable[str]]
+    servers: Callable[[], Mapping[str, ServerConfig]]
     record: Callable[[Activity], None]
     clock: Callable[[], float]
 
     def __post_init__(self) -> None:
-        self._told_s: dict[str, float] = {}
+        self._told: dict[str, tuple[float, int]] = {}
+        self._strangers = Strangers()
 
     def __repr__(self) -> str:
-        return f"<OperatorDoors, {len(self._told_s)} servers refused>"
+        return f"<OperatorDoors, {len(self._told)} servers refused>"
 
-    def check_peer(self, peer: Peer | None) -> None:
+    def check_peer(self, peer: Peer | None, *, is_agent: bool = False) -> None:
         """Let in the process at the other end of a Unix socket, if it is no server's or cannot be told.
+
+        Args:
+            peer: The process.
+            is_agent: It asks for tools. Such clients may stand in a sandbox of their own.
 
         Raises:
             RefusedError: It is, or may be, a process of a server.
@@ -61,16 +71,18 @@ class OperatorDoors:
         # One outside of the container is no child of ours.
         if peer is None or peer.pid == 0 or _is_strangers(peer.uid):
             return
-        server = ServerProcesses(self.running(), self.names()).find_server(peer.pid)
-        is_confined = not may_gain_privileges(peer.pid) and may_gain_privileges(os.getpid())
+        server = ServerProcesses(self.running(), self.servers()).find_server(peer.pid)
+        is_confined = not is_agent and not may_gain_privileges(peer.pid) and may_gain_privileges(os.getpid())
         if server is not None:
-            self._refuse(server, _build_server_error(server, f"Process {peer.pid}"))
+            self._refuse(server, _build_server_error(server, f"Process {peer.pid}", is_agent), is_agent * peer.pid)
         if is_confined:
             self._refuse("", _build_confined_error(peer.pid))
         if not is_still(peer):  # asked last: what was read before may be of a later process with its number
             self._refuse("", _build_gone_error())
 
-    async def check_connection(self, client: Address | None, server: Address | None, *, is_read: bool = False) -> None:
+    async def check_connection(
+        self, client: Address | None, server: Address | None, *, is_read: bool = False, is_agent: bool = False
+    ) -> None:
         """Let in who made a TCP connection, as far as that is a process of this machine.
 
         Args:
@@ -78,6 +90,7 @@ class OperatorDoors:
             server: Ours.
             is_read: Nothing is changed: who has left learns nothing, as a browser that goes to another page, and is
                 not told of.
+            is_agent: It asks for tools, without a token.
 
         Raises:
             RefusedError: It is, or may be, a process of a server.
@@ -90,30 +103,78 @@ class OperatorDoors:
             return
         is_local = client[0] == server[0] or ip_address(client[0].partition("%")[0]).is_loopback
         if found.inode == 0 if found is not None else is_local:
-            if is_read:
+            if is_read or is_agent:
                 raise _build_gone_error()
             self._refuse("", _build_gone_error())
         if found is not None and not _is_strangers(found.uid):
-            processes = ServerProcesses(self.running(), self.names())  # not in a thread: servers come and go meanwhile
-            holder = await to_thread.run_sync(processes.find_holder, found.inode)
-            if holder is not None:
-                self._refuse(holder, _build_server_error(holder, f"The process at port {client[1]}"))
+            # Not in a thread: servers come and go meanwhile.
+            processes = ServerProcesses(self.running(), self.servers())
+            strangers = self._strangers if is_agent else None
+            if (holder := await to_thread.run_sync(processes.find_holder, found.inode, strangers)) is not None:
+                name, pid = holder
+                error = _build_server_error(name, f"Process {pid} at port {client[1]}", is_agent)
+                self._refuse(name, error, is_agent * pid)
 
-    def _refuse(self, server: str, error: RefusedError) -> NoReturn:
+    def knows(self, client: Address | None, server: Address | None) -> bool:
+        """Whether a connection of an agent can be let in at once: a process that was let in before made it."""
+        if client is None or server is None or not any(map(has_process_here, self.servers().values())):
+            return True
+        found = ask_connection(client, server)
+        if found is None or found.inode == 0:
+            return False
+        return _is_strangers(found.uid) or self._strangers.hold(found.inode, is_near=True)
+
+    def _refuse(self, server: str, error: RefusedError, pid: int = 0) -> NoReturn:
+        """Tell it once a minute and server, and once of the same process."""
         now_s = self.clock()
-        if self._told_s.get(server, -TELL_S) + TELL_S <= now_s:
-            self._told_s[server] = now_s
-            log.warning("refused at the operator's door: %s", error.message)
+        told_s, told_of = self._told.get(server, (-TELL_S, 0))
+        if told_s + TELL_S <= now_s and (pid == 0 or pid != told_of):
+            self._told[server] = now_s, pid
+            log.warning("refused: %s", error.message)
             facts = {"change": REFUSED_CHANGE, "reason": error.message}
             self.record(Activity("config", "local", server, error.error_code, 0.0, time.time(), facts, server=server))
         raise error
 
 
-def _build_server_error(server: str, caller: str) -> RefusedError:
+@dataclass(eq=False, slots=True)
+class AgentCaller:
+    """The process at the other end of an agent's connection, which is looked at once.
+
+    Attributes:
+        doors: Look.
+        client: The other end.
+        server: Ours.
+        is_let_in: Whether it is known to be no server's.
+    """
+
+    doors: OperatorDoors
+    client: Address | None
+    server: Address | None
+    is_let_in: bool = False
+
+    def is_known(self) -> bool:
+        """Whether it is let in, as far as that can be said at once."""
+        self.is_let_in = self.is_let_in or self.doors.knows(self.client, self.server)
+        return self.is_let_in
+
+    async def check(self) -> None:
+        """Let it in, if it is no server's or cannot be told.
+
+        Raises:
+            RefusedError: It is, or may be, a process of a server.
+        """
+        if not self.is_known():
+            await self.doors.check_connection(self.client, self.server, is_agent=True)
+            self.is_let_in = True
+
+
+def _build_server_error(server: str, caller: str, is_agent: bool) -> RefusedError:
     owner = f"server {server!r}" if server else "a server of this gateway or another"
+    deed = "call tools without a token" if is_agent else "do what is for their operator"
+    token = " Or give it a token of its own, if it is to call them: mcpproxy token create NAME" if is_agent else ""
     return RefusedError(
-        f"{caller} belongs to {owner}, and servers may not do what is for their operator.",
-        hint="Run it in a terminal that no server started.",
+        f"{caller} belongs to {owner}, and servers may not {deed}.",
+        hint=f"Run it in a terminal that no server started.{token}",
         code="server_process",
     )
 

@@ -68,10 +68,7 @@ def open_part(described: Mapping[str, Any], path: str) -> dict[str, Any]:
         if name.removesuffix("?") not in children:
             known = ", ".join(list(children)[:_NAMED]) or "nothing"
             above = "/".join(names[:place]) or "the definition"
-            raise RequestError(
-                f"path is {path[:200]!r}, and {above} has no {name[:80]!r}.",
-                hint=f"It has: {known}.",
-            )
+            raise RequestError(f"path is {path[:200]!r}, and {above} has no {name[:80]!r}.", hint=f"It has: {known}.")
         part = _resolve(children[name.removesuffix("?")], root)
         root = root if place else part
     is_large = len(msgspec.json.encode(part)) > OUTLINED_BYTES

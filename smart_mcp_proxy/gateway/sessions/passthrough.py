@@ -10,12 +10,7 @@ import msgspec
 from smart_mcp_proxy.errors import UpstreamError
 from smart_mcp_proxy.fastmcp_compat.methods import request_error
 from smart_mcp_proxy.gateway.calls.calls import Calls
-from smart_mcp_proxy.gateway.sessions.tool_list import (
-    CatalogToolList,
-    Definition,
-    build_definition,
-    build_request,
-)
+from smart_mcp_proxy.gateway.sessions.tool_list import CatalogToolList, Definition, build_definition, build_request
 from smart_mcp_proxy.gateway.shared.agent_tools import OwnTools
 from smart_mcp_proxy.gateway.shared.changes import Changes
 from smart_mcp_proxy.gateway.tools import Caller

@@ -19,17 +19,7 @@ from smart_mcp_proxy.settings import Settings
 LOG_LINES = 50
 LOG_LINES_MOST = 500
 Operation = Literal[
-    "list",
-    "add",
-    "remove",
-    "update",
-    "patch",
-    "enable",
-    "disable",
-    "restart",
-    "refresh",
-    "tail_log",
-    "import",
+    "list", "add", "remove", "update", "patch", "enable", "disable", "restart", "refresh", "tail_log", "import"
 ]
 _JSON_FIELDS = {f"{key}_json": key for key in ("args", "env", "headers", "oauth", "isolation")}
 _KINDS = {"args": list, "env": dict, "headers": dict}

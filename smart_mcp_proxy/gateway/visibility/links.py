@@ -12,13 +12,7 @@ import msgspec
 from smart_mcp_proxy.catalog import CALL_WAIT_S, LINK_LIFE_S, STORE_AGAIN_S, Catalog, links
 from smart_mcp_proxy.errors import CatalogError, ProxyError, RequestError, UnverifiedError
 from smart_mcp_proxy.extensions import APP_META
-from smart_mcp_proxy.gateway.results.results import (
-    decode_members,
-    encode_raw,
-    read_object,
-    read_text,
-    rewrite_result,
-)
+from smart_mcp_proxy.gateway.results.results import decode_members, encode_raw, read_object, read_text, rewrite_result
 from smart_mcp_proxy.gateway.shared.app_pages import FLAT_KEY
 from smart_mcp_proxy.gateway.visibility.contents import Contents
 from smart_mcp_proxy.gateway.visibility.items import Target

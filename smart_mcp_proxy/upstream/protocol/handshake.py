@@ -46,11 +46,7 @@ def modern_meta(version: str) -> dict[str, Any]:
     No capability is declared: one session serves many agents. What one of them can be asked is declared with its own
     requests, see `merge_envelope`.
     """
-    return {
-        PROTOCOL_VERSION_META_KEY: version,
-        CLIENT_INFO_META_KEY: CLIENT_INFO,
-        CLIENT_CAPABILITIES_META_KEY: {},
-    }
+    return {PROTOCOL_VERSION_META_KEY: version, CLIENT_INFO_META_KEY: CLIENT_INFO, CLIENT_CAPABILITIES_META_KEY: {}}
 
 
 def merge_envelope(meta: Mapping[str, Any], envelope: Mapping[str, Any]) -> dict[str, Any]:

@@ -96,11 +96,7 @@ class HeaderRules:
 
 
 def _build_request_headers(version: str, method: str, name: str) -> Mapping[str, str]:
-    return {
-        MCP_PROTOCOL_VERSION_HEADER: version,
-        MCP_METHOD_HEADER: method,
-        MCP_NAME_HEADER: encode_header_value(name),
-    }
+    return {MCP_PROTOCOL_VERSION_HEADER: version, MCP_METHOD_HEADER: method, MCP_NAME_HEADER: encode_header_value(name)}
 
 
 _known_naming = lru_cache(_NAMES)(_build_request_headers)

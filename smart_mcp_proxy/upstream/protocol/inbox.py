@@ -23,12 +23,7 @@ from smart_mcp_proxy.upstream.protocol.codec import (
 )
 from smart_mcp_proxy.upstream.protocol.pending import PendingCalls, is_same_id
 from smart_mcp_proxy.upstream.protocol.server_requests import Conversation, Reply, ReplySoon
-from smart_mcp_proxy.upstream.protocol.session import (
-    LogLine,
-    OnEvent,
-    SessionEvent,
-    parse_change_event,
-)
+from smart_mcp_proxy.upstream.protocol.session import LogLine, OnEvent, SessionEvent, parse_change_event
 
 _LOG_TEXT_CHARS: Final = 2_000
 _VERSION: Final = b'"2.0"'

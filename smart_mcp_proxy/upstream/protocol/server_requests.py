@@ -269,11 +269,7 @@ class Conversation:
             reply_soon(_refusal(id_, INVALID_REQUEST, _GONE))
 
     async def _ask(
-        self,
-        message: Envelope,
-        exchange: ClientRequest | None,
-        waiting: Sequence[ClientRequest],
-        reply: Reply,
+        self, message: Envelope, exchange: ClientRequest | None, waiting: Sequence[ClientRequest], reply: Reply
     ) -> None:
         try:
             with ExitStack() as stopped:

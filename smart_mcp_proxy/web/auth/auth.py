@@ -2,6 +2,7 @@
 
 import hashlib
 import hmac
+from collections.abc import Collection
 from pathlib import Path
 from typing import Final, NamedTuple
 
@@ -9,10 +10,11 @@ from starlette.responses import Response
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from smart_mcp_proxy.catalog import STORE_AGAIN_S
-from smart_mcp_proxy.errors import UnverifiedError
+from smart_mcp_proxy.errors import RefusedError, UnverifiedError
 from smart_mcp_proxy.fastmcp_compat.http.http import add_session_owner
 from smart_mcp_proxy.fastmcp_compat.paths import bind_principal
 from smart_mcp_proxy.gateway.admin.agent_tokens import PREFIX, AgentTokens
+from smart_mcp_proxy.gateway.admin.doors import AgentCaller
 from smart_mcp_proxy.models import LOCAL, Principal
 from smart_mcp_proxy.secrets.sealing import SecretKey
 from smart_mcp_proxy.settings import Settings
@@ -22,6 +24,8 @@ from smart_mcp_proxy.web.common.refusals import is_loopback, refusal
 
 TOKEN_NAME: Final = "auth.token"
 _MADE: Final = PREFIX.encode()
+CALLER: Final = "caller"
+"""Key of a request's state for the process that its connection is of, where no token is asked for."""
 TOKEN = Principal("token")
 """Who holds the gateway's own token, or that of another one on its database."""
 
@@ -120,6 +124,28 @@ class TokenMiddleware:
             return
         with bind_principal(who):
             await self._app(add_session_owner(scope, who), receive, send)
+
+
+def check_callers(app: ASGIApp, open_paths: Collection[str]) -> ASGIApp:
+    """The app behind a check that keeps out processes of servers which send no token.
+
+    Args:
+        app: Answers all others.
+        open_paths: Where everybody may ask.
+    """
+
+    async def answer(scope: Scope, receive: Receive, send: Send) -> None:
+        caller: AgentCaller | None = scope.get("state", {}).get(CALLER)
+        has_token = caller is not None and any(name == b"authorization" for name, _ in scope["headers"])
+        try:
+            if caller is not None and not has_token and scope["path"] not in open_paths:
+                await caller.check()
+        except RefusedError as error:
+            await refusal(error)(scope, receive, send)
+        else:
+            await app(scope, receive, send)
+
+    return answer
 
 
 class OwnToken(NamedTuple):

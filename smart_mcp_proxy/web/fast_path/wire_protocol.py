@@ -15,9 +15,12 @@ from uvicorn.protocols.http.httptools_impl import STATUS_LINE, RequestResponseCy
 from uvicorn.server import ServerState
 
 from smart_mcp_proxy.fastmcp_compat.paths import serve_at
+from smart_mcp_proxy.gateway.admin.doors import AgentCaller, OperatorDoors
 from smart_mcp_proxy.io.busy_poll import get_busy_poll
 from smart_mcp_proxy.io.header_cache import HEAD_END, KnownHeads
+from smart_mcp_proxy.io.server_processes import Address
 from smart_mcp_proxy.telemetry import get_logger, spawn
+from smart_mcp_proxy.web.auth.auth import CALLER
 from smart_mcp_proxy.web.common.messages import BODY_LIMIT_BYTES
 from smart_mcp_proxy.web.fast_path.messages import Pieces, WireCancel, WireInitialized
 from smart_mcp_proxy.web.fast_path.wire_http import Fields, Headers, TakenCall, WireHttp, parse_wire_headers
@@ -160,14 +163,19 @@ class FastPath:
         wire: Decides and answers.
         path: Of the endpoint.
         address: The endpoint's address as the client wrote it, from its header fields.
+        doors: Refuse servers where no token is asked for; None where one is.
 
     Attributes:
+        doors: The same.
         heads: Of calls that came in before, on whatever connection.
         pings: Of replies to clients that asked for progress.
     """
 
-    def __init__(self, wire: WireHttp, path: str, address: Callable[[str, Fields], str]) -> None:
+    def __init__(
+        self, wire: WireHttp, path: str, address: Callable[[str, Fields], str], doors: OperatorDoors | None = None
+    ) -> None:
         self.wire = wire
+        self.doors = doors
         self.path = path.encode()
         self.prefix = self.path + b"/"
         self.address = address
@@ -242,6 +250,16 @@ class WireProtocol(BoundedProtocol):
         """A head that came without its body: many clients send them in two packets."""
         self._is_first_unread = False
         """Whether the parser has not seen it, because such a head was read before."""
+        self._caller: AgentCaller | None = None
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]  # as uvicorn has it
+        """A client is there."""
+        super().connection_made(transport)
+        if self._fast_path.doors is not None:
+            self._caller = AgentCaller(
+                self._fast_path.doors, *cast(tuple[Address, Address], (self.client, self.server))
+            )
+            self.app_state = {**self.app_state, CALLER: self._caller}
 
     def data_received(self, data: bytes) -> None:
         """Bytes have arrived."""
@@ -355,6 +373,8 @@ class WireProtocol(BoundedProtocol):
 
     def _try_take(self, head: CallHead, body: bytes) -> TakenCall | WireCancel | WireInitialized | None:
         try:
+            if self._caller is not None and head.headers.authorization is None and not self._caller.is_known():
+                return None
             return self._fast_path.wire.take(head.headers, body, head.place)
         except Exception:  # boundary: a callback, whose caller would take it for a request that is not valid
             log.exception("a call could not be judged on the fast path")

@@ -54,12 +54,7 @@ class Operations:
         self._app: ASGIApp = build_rest_app(gateway, _admit_session)
 
     async def ask(
-        self,
-        admitted: Admitted,
-        method: str,
-        path: str,
-        query: Mapping[str, Any] | None = None,
-        body: Any = None,
+        self, admitted: Admitted, method: str, path: str, query: Mapping[str, Any] | None = None, body: Any = None
     ) -> Any:
         """Return the answer of an operation.
 

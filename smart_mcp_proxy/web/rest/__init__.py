@@ -18,16 +18,7 @@ from smart_mcp_proxy.gateway import Gateway
 from smart_mcp_proxy.gateway.admin.roles import OWNER, Admitted, RoleOperation
 from smart_mcp_proxy.web.broker.openapi import describe_broker
 from smart_mcp_proxy.web.common.messages import json_response, not_served
-from smart_mcp_proxy.web.rest import (
-    activity,
-    agent_tokens,
-    approvals,
-    calls,
-    config,
-    servers,
-    sign_ins,
-    tools,
-)
+from smart_mcp_proxy.web.rest import activity, agent_tokens, approvals, calls, config, servers, sign_ins, tools
 from smart_mcp_proxy.web.rest.authorization import NetworkAuthorizer, operator_token
 from smart_mcp_proxy.web.rest.openapi import (
     DOCS_PATH,

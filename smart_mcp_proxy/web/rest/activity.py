@@ -80,7 +80,7 @@ _EVENTS_QUERY = {name: QUERY[name] for name in _FILTERS} | {
         "Only records stored after this place, see GET /activity; from now on where it is left out. A browser that "
         "connects again sends the header Last-Event-ID instead.",
         {"type": "integer", "minimum": 0, "maximum": FURTHEST_PLACE},
-    ),
+    )
 }
 
 

@@ -157,8 +157,5 @@ def _render(template: str, **values: Any) -> str:
     environment = Environment(
         loader=PackageLoader("smart_mcp_proxy.web.rest"), autoescape=True, trim_blocks=True, lstrip_blocks=True
     )
-    environment.filters |= {
-        "compact": json.dumps,
-        "indented": partial(json.dumps, indent=2, ensure_ascii=False),
-    }
+    environment.filters |= {"compact": json.dumps, "indented": partial(json.dumps, indent=2, ensure_ascii=False)}
     return environment.get_template(template).render(**values)

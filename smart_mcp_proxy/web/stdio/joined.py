@@ -19,13 +19,14 @@ from smart_mcp_proxy.desktop.background import listen_at, lock_socket
 from smart_mcp_proxy.desktop.joining import peer_uid
 from smart_mcp_proxy.desktop.places import meeting_point, shared_socket
 from smart_mcp_proxy.desktop.present import JoinedClient
-from smart_mcp_proxy.errors import ConfigError
+from smart_mcp_proxy.errors import ConfigError, RefusedError
 from smart_mcp_proxy.fastmcp_compat.eras import open_server
 from smart_mcp_proxy.fastmcp_compat.paths import bind_joined
 from smart_mcp_proxy.gateway import Gateway
 from smart_mcp_proxy.gateway.sessions.agent import DRAIN_S
 from smart_mcp_proxy.greeting.eras import stdio_eras
 from smart_mcp_proxy.io.lines import OfferingReader
+from smart_mcp_proxy.io.server_processes import Peer, read_peer
 from smart_mcp_proxy.models import ServerState
 from smart_mcp_proxy.servers import find_variables, uses_workspace
 from smart_mcp_proxy.settings import Settings, load_settings
@@ -203,11 +204,12 @@ class JoinService:
             log.warning("a connection of user %s was refused: this gateway serves its own user alone", uid)
             link.close()
             return
+        peer = read_peer(link)
         reader, writer = await open_joined_streams(link)
         try:
             async with asyncio.timeout(HELLO_S) as limit, self._note_stranger(limit):
                 hello = (await _read(reader, _Greeting)).join
-                answer, settings = await self._decide(hello)
+                answer, settings = await self._decide(hello, peer)
                 if answer is None:
                     writer.write(_encode(variables=sorted(names := self._variables())))
                     told = await _read(reader, _Told)
@@ -233,9 +235,13 @@ class JoinService:
         finally:
             self._strangers.discard(limit)
 
-    async def _decide(self, hello: Hello) -> tuple[dict[str, Any] | None, Settings]:
+    async def _decide(self, hello: Hello, peer: Peer | None) -> tuple[dict[str, Any] | None, Settings]:
         """Why a client cannot be let in; None if it can, and with which settings."""
         own = self.gateway.settings
+        try:
+            self.gateway.admin.doors.check_peer(peer, is_agent=True)
+        except RefusedError as error:
+            return {"alone": error.message}, own
         if hello.data_dir != self._data_dir:
             return {"alone": f"the gateway that runs here has its data in {self._data_dir}"}, own
         if hello.source != self._source:

@@ -49,12 +49,7 @@ class Scanned(NamedTuple):
 
 @app.default
 async def scan_tools(
-    name: str | None = None,
-    /,
-    *,
-    file: Path | None = None,
-    fail_on_review: bool = False,
-    json: bool = False,
+    name: str | None = None, /, *, file: Path | None = None, fail_on_review: bool = False, json: bool = False
 ) -> int:
     """Look for attacks on agents in tool definitions.
 

@@ -24,12 +24,7 @@ Examples:
 
 
 @app.default
-def attach(
-    url: str,
-    /,
-    *,
-    header: Annotated[list[str] | None, Parameter(negative=())] = None,
-) -> int:
+def attach(url: str, /, *, header: Annotated[list[str] | None, Parameter(negative=())] = None) -> int:
     """Carry messages between stdio and a gateway that runs.
 
     Args:

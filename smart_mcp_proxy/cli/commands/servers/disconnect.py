@@ -36,10 +36,7 @@ _WORDS = {
 
 @app.default
 async def disconnect(
-    *clients: str,
-    all_: Annotated[bool, Parameter(name="--all")] = False,
-    project: bool = False,
-    json: bool = False,
+    *clients: str, all_: Annotated[bool, Parameter(name="--all")] = False, project: bool = False, json: bool = False
 ) -> int:
     """Take the gateway out of MCP clients again.
 

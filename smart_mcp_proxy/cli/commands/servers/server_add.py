@@ -9,12 +9,7 @@ from typing import Annotated, Any, Final
 
 from cyclopts import Parameter
 
-from smart_mcp_proxy.cli.commands.servers.server_change import (
-    change_servers,
-    report_change,
-    start_once,
-    wait_settled,
-)
+from smart_mcp_proxy.cli.commands.servers.server_change import change_servers, report_change, start_once, wait_settled
 from smart_mcp_proxy.cli.support.api import open_running
 from smart_mcp_proxy.cli.support.arguments import parse_headers, parse_pairs
 from smart_mcp_proxy.cli.support.failure import UsageError

@@ -176,13 +176,7 @@ def _is_guarded(path: Path, guarded: Iterable[Path]) -> bool:
 
 
 async def allow_server(
-    name: str,
-    /,
-    *,
-    read: _Paths = None,
-    write: _Paths = None,
-    network: _Paths = None,
-    json: bool = False,
+    name: str, /, *, read: _Paths = None, write: _Paths = None, network: _Paths = None, json: bool = False
 ) -> None:
     """Let a server that is confined reach more of yours, from its next start on.
 
