@@ -60,6 +60,7 @@ EDGE_FILES = {
     "search/engines/rank_bm25.py",
     "secrets/aes_edge.py",
     "secrets/keyring_edge.py",
+    "web/common/refusals.py",
     "web/metrics/exposition.py",
     "web/page/beside.py",
     "web/rest/openapi.py",

@@ -6,7 +6,7 @@ Private names used: `FastMCP._mcp_server` and its `_request_handlers`.
 """
 
 import logging
-from collections.abc import Callable, Iterator, Mapping, Set
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from functools import partial
 from types import SimpleNamespace
@@ -18,7 +18,7 @@ from mcp.server.context import ServerRequestContext
 from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 from pydantic import BaseModel
 
-from smart_mcp_proxy.fastmcp_compat.methods import CheckedClient, RawMethods
+from smart_mcp_proxy.fastmcp_compat.methods import RawMethods
 from smart_mcp_proxy.fastmcp_compat.server import AgentServer, CallNext
 
 EditBlock = Callable[[Mapping[str, Any]], Mapping[str, Any]]
@@ -60,9 +60,9 @@ def build_server(own: AgentServer) -> FastMCP:
     low.middleware.remove(security)
     low.middleware += own.middleware[1:]  # the first does what FastMCP does
     low._request_handlers.clear()
-    low._request_handlers.update(own.handlers)
+    low._request_handlers.update(own.methods)
     low.get_capabilities = own.get_capabilities  # FastMCP's own claims the MCP Apps extension for every server
-    low.get_tool_input_schema = own.input_schema
+    low.get_tool_input_schema = own.handlers.input_schema
     return server
 
 
@@ -81,15 +81,6 @@ def _leave_states_unsealed() -> Iterator[Any]:
         module.RequestStateBoundary = seal
 
 
-def get_checked_clients(server: FastMCP) -> Mapping[str | None, CheckedClient]:
-    """The clients that the SDK has let call a tool, by session id (None: the one client of a pipe)."""
-    return _raw_tools(server).checked
-
-
-def askable_sessions(server: FastMCP) -> Set[str]:
-    """Ids of the open sessions whose clients declared that they can be asked for something."""
-    return _raw_tools(server).askable
-
-
-def _raw_tools(server: FastMCP) -> RawMethods:
+def find_raw_methods(server: FastMCP) -> RawMethods:
+    """Its innermost middleware, which knows the clients that were let in."""
     return next(each for each in server._mcp_server.middleware if isinstance(each, RawMethods))

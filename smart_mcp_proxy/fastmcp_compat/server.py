@@ -7,6 +7,7 @@ middleware, because the SDK's own handlers rebuild every result as a model and l
 
 from collections.abc import Awaitable, Callable, Mapping
 from contextlib import AbstractContextManager
+from dataclasses import dataclass
 from functools import partial
 from typing import Any, Literal, NamedTuple
 
@@ -148,7 +149,7 @@ def _client_name(params: Mapping[str, Any]) -> object:
 
 
 class MethodEntry(NamedTuple):
-    """How a method is answered, as the SDK reads it.
+    """A method as the SDK looks it up.
 
     Attributes:
         params_type: Model of its params.
@@ -159,12 +160,13 @@ class MethodEntry(NamedTuple):
     handler: Callable[[ServerRequestContext[Any], Any], Awaitable[Any]]
 
 
+@dataclass(eq=False, repr=False)
 class AgentServer:
     """Server for agents: what the SDK asks of one where it serves a stream.
 
     The SDK's own class has its HTTP server with it, and FastMCP's all of FastMCP: 170 modules of no use on a pipe.
 
-    Args:
+    Attributes:
         name: Shown to clients.
         version: Ours.
         handlers: Answers `tools/list` and `tools/call`.
@@ -172,45 +174,37 @@ class AgentServer:
         clients: Hears what clients say of themselves; None where nobody wants to know.
         gateways: Ids of this gateway and of those behind it, for other gateways; None where none is told.
         visiting: Entered while a request of the modern era is under way; None where nobody wants to know.
-
-    Attributes:
-        cache_hints: None: the handlers say themselves what may be kept.
-        raw_methods: Answers methods; innermost of the middleware.
-        handlers: The methods that the SDK answers, of which models lose nothing.
-        input_schema: See `AgentHandlers`.
-        middleware: Around each message, outermost first.
     """
 
-    def __init__(
-        self,
-        name: str,
-        version: str,
-        handlers: AgentHandlers,
-        contents: RequestHandlers | None = None,
-        clients: ClientHandlers | None = None,
-        gateways: Callable[[], list[str]] | None = None,
-        visiting: Callable[[Visit], AbstractContextManager[None]] | None = None,
-    ) -> None:
+    name: str
+    version: str
+    handlers: AgentHandlers
+    contents: RequestHandlers | None = None
+    clients: ClientHandlers | None = None
+    gateways: Callable[[], list[str]] | None = None
+    visiting: Callable[[Visit], AbstractContextManager[None]] | None = None
+
+    def __post_init__(self) -> None:
         free_ended_connections()
-        self.name = name
-        self.version = version
         self.cache_hints: Mapping[str, Any] = {}
-        self.input_schema = handlers.input_schema
-        self.raw_methods = RawMethods(handlers, contents)
-        self._is_announcing = handlers.list_changes.is_announcing
-        listening = mcp_types.SubscriptionsListenRequestParams, handlers.list_changes.listen
-        self.handlers = {
+        """None: the handlers say themselves what may be kept."""
+        listening = mcp_types.SubscriptionsListenRequestParams, self.handlers.list_changes.listen
+        self.methods = {
             "ping": MethodEntry(mcp_types.RequestParams, _answer_ping),
             "server/discover": MethodEntry(mcp_types.RequestParams, self._discover),
             "subscriptions/listen": MethodEntry(*listening),
         }
+        """Those of which the SDK's models lose nothing."""
+        self.get_request_handler = self.methods.get
+        self.raw_methods = RawMethods(self.handlers, self.contents)
         self.middleware: list[Any] = [shape_greeting, hide_failures]
-        if visiting is not None:
-            self.middleware.append(partial(note_visit, visiting))
-        if clients is not None:
-            self.middleware.append(partial(hear_client, clients))
-        if gateways is not None:
-            self.middleware.append(partial(tell_gateways, name, gateways))
+        """Around each message, outermost first."""
+        if self.visiting is not None:
+            self.middleware.append(partial(note_visit, self.visiting))
+        if self.clients is not None:
+            self.middleware.append(partial(hear_client, self.clients))
+        if self.gateways is not None:
+            self.middleware.append(partial(tell_gateways, self.name, self.gateways))
         self.middleware.append(self.raw_methods)
 
     @property
@@ -218,30 +212,25 @@ class AgentServer:
         """Name and version, for each answer of the modern era."""
         return {"name": self.name, "version": self.version}
 
-    def get_request_handler(self, method: str) -> MethodEntry | None:
-        """How a method is answered; None where it is not."""
-        return self.handlers.get(method)
-
     def get_notification_handler(self, method: str) -> None:
-        """None: what notifications say is heard by the middleware."""
+        """Return None: what notifications say is heard by the middleware."""
 
     def get_capabilities(self, *_: Any, **__: Any) -> mcp_types.ServerCapabilities:
-        """What a client is told: tools, and whether their list is announced to have changed.
+        """Offer tools, and say whether it is announced that their list changed.
 
         In the modern era the SDK takes an answer to subscriptions/listen for a promise that something will come.
         """
-        return mcp_types.ServerCapabilities(tools=mcp_types.ToolsCapability(list_changed=self._is_announcing()))
+        tools = mcp_types.ToolsCapability(list_changed=self.handlers.list_changes.is_announcing())
+        return mcp_types.ServerCapabilities(tools=tools)
 
     def create_initialization_options(self) -> InitializationOptions:
-        """What a client of the handshake era is greeted with."""
-        return InitializationOptions(
-            server_name=self.name, server_version=self.version, capabilities=self.get_capabilities()
-        )
+        """Build the greeting of the handshake era."""
+        offered = self.get_capabilities()
+        return InitializationOptions(server_name=self.name, server_version=self.version, capabilities=offered)
 
     async def _discover(self, ctx: ServerRequestContext[Any], params: object) -> mcp_types.DiscoverResult:
-        return mcp_types.DiscoverResult(
-            supported_versions=list(MODERN_PROTOCOL_VERSIONS), capabilities=self.get_capabilities()
-        )
+        versions = list(MODERN_PROTOCOL_VERSIONS)
+        return mcp_types.DiscoverResult(supported_versions=versions, capabilities=self.get_capabilities())
 
 
 async def _answer_ping(ctx: ServerRequestContext[Any], params: object) -> dict[str, Any]:

@@ -37,9 +37,8 @@ from smart_mcp_proxy.web.auth.sign_in import BrowserSignIn
 from smart_mcp_proxy.web.auth.signed_tokens import SCOPES, create_jwt_verifier, resource_url
 from smart_mcp_proxy.web.broker.app import serve_broker_beside
 from smart_mcp_proxy.web.common.forwarded import ForwardedClients
-from smart_mcp_proxy.web.common.guard import guard_app, list_allowed_hosts
 from smart_mcp_proxy.web.common.paths import ServedPaths, not_found, serve_beside
-from smart_mcp_proxy.web.common.refusals import PlainAddress, Refusals
+from smart_mcp_proxy.web.common.refusals import PlainAddress, Refusals, guard_app, list_allowed_hosts
 from smart_mcp_proxy.web.common.streams import EndingStreams, StopSteps
 from smart_mcp_proxy.web.discovery.app import serve_discovery_beside
 from smart_mcp_proxy.web.fast_path.wire_http import WireHttp

@@ -14,6 +14,7 @@ import time
 import tomllib
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
+from functools import partial
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -53,8 +54,8 @@ from smart_mcp_proxy.fastmcp_compat.auth.clock import override_clock
 from smart_mcp_proxy.fastmcp_compat.auth.sign_in import TIMED
 from smart_mcp_proxy.fastmcp_compat.endings import free_ended_connections
 from smart_mcp_proxy.fastmcp_compat.eras import serve_streams
-from smart_mcp_proxy.fastmcp_compat.fastmcp_server import build_server, get_checked_clients
-from smart_mcp_proxy.fastmcp_compat.handlers import Inbound
+from smart_mcp_proxy.fastmcp_compat.fastmcp_server import build_server, find_raw_methods
+from smart_mcp_proxy.fastmcp_compat.handlers import ClientSession, Inbound
 from smart_mcp_proxy.fastmcp_compat.http.http import HttpApp, add_session_owner
 from smart_mcp_proxy.fastmcp_compat.http.sessions import IDLE_S, HttpSession, set_json_replies
 from smart_mcp_proxy.fastmcp_compat.list_changed import ListChangedHub
@@ -463,6 +464,17 @@ class Handlers:
         self.answered += 1
 
 
+class Levels:
+    """Offers log levels to clients of the handshake era."""
+
+    def capabilities(self) -> dict[str, Any]:
+        return {"logging": {}}
+
+    async def set_level(self, session: ClientSession, level: str) -> None: ...
+
+    def roots_changed(self, session: ClientSession) -> None: ...
+
+
 @pytest.fixture
 def handlers() -> Handlers:
     return Handlers()
@@ -513,6 +525,39 @@ def test_fastmcp_seals_request_states_and_the_gateways_server_leaves_that_to_the
     theirs = [type(each) for each in FastMCP("x")._mcp_server.middleware]
     own = [type(each) for each in build_server(AgentServer("gate", "7", handlers))._mcp_server.middleware]
     assert own == [kind for kind in theirs if kind is not RequestStateBoundary] + [type(hide_failures), RawMethods]
+
+
+@pytest.mark.parametrize("version", ["2024-11-05", "2025-03-26", "2025-06-18", OLD, NEW])
+async def test_fastmcp_greets_as_the_server_of_pipes_does(handlers: Handlers, version: str) -> None:
+    """To the byte, be it a greeting, a ping or an error: two servers answer from one table of methods."""
+    if version == NEW:
+        asked = [
+            ("server/discover", envelope()),
+            ("ping", envelope()),
+            ("nope", envelope()),
+            ("prompts/get", envelope()),
+        ]
+    else:
+        hello = {**HELLO, "protocolVersion": version}
+        asked = [("nope", {}), ("initialize", hello), ("ping", {}), ("server/discover", {}), ("prompts/get", {})]
+    own = AgentServer("gate", "7", handlers, clients=Levels())
+    server = build_server(own)  # which its low-level one does not keep
+    low = server._mcp_server
+    answers: list[list[bytes]] = []
+    for serve in (partial(serve_streams, own), lambda *pair: low.run(*pair, low.create_initialization_options())):
+        send, server_reads = message_streams()
+        server_writes, receive = message_streams()
+        serving = asyncio.ensure_future(serve(server_reads, server_writes))
+        answers.append([])
+        with anyio.fail_after(20):
+            for number, (method, params) in enumerate(asked):
+                message = {"jsonrpc": "2.0", "id": number, "method": method, "params": params}
+                await send.send(parse_message(json.dumps(message).encode()))
+                answers[-1].append(dump_message(await anext(receive)))
+            await send.aclose()
+            await serving
+        await receive.aclose()
+    assert answers[0] == answers[1]
 
 
 @pytest.fixture
@@ -737,11 +782,11 @@ async def test_a_session_is_found_after_its_first_call_and_until_its_end(handler
             with set_json_replies(True):
                 await client.post("/mcp", json=listing, headers={"mcp-session-id": session_id})
             assert isinstance(app.session(session_id, LOCAL, ""), HttpSession)
-            assert get_checked_clients(server)[session_id].protocol_version == OLD
+            assert find_raw_methods(server).checked[session_id].protocol_version == OLD
             assert app.session("0" * 32, LOCAL, "") is None
             await client.delete("/mcp", headers={"mcp-session-id": session_id})
             assert app.session(session_id, LOCAL, "") is None
-            while session_id in get_checked_clients(server):
+            while session_id in find_raw_methods(server).checked:
                 await anyio.lowlevel.checkpoint()
 
 

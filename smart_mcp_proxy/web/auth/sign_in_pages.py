@@ -32,9 +32,8 @@ from smart_mcp_proxy.web.auth.groups import Groups
 from smart_mcp_proxy.web.auth.sign_in import PAGE_BACK_PATH, PAGE_CLIENT, BrowserSignIn, Users
 from smart_mcp_proxy.web.auth.sign_in_store import EndedSignIns, SignInTurns, open_store
 from smart_mcp_proxy.web.auth.signed_tokens import AGAIN_S, SignedTokens, find_name
-from smart_mcp_proxy.web.common.guard import guard_app
 from smart_mcp_proxy.web.common.messages import TooLargeError, json_response, read_body
-from smart_mcp_proxy.web.common.refusals import SHOWN_CHARS, parse_address
+from smart_mcp_proxy.web.common.refusals import SHOWN_CHARS, guard_app, parse_address
 
 # FastMCP logs what it raises with its traceback; we raise it on in words of our own.
 logging.getLogger("fastmcp.server.auth.oidc_proxy").setLevel(logging.CRITICAL + 1)

@@ -28,9 +28,8 @@ from smart_mcp_proxy.telemetry import spawn
 from smart_mcp_proxy.trace_context import TRACE_PARENT, with_context
 from smart_mcp_proxy.web.auth.auth import Keys
 from smart_mcp_proxy.web.common import messages
-from smart_mcp_proxy.web.common.guard import guard_app
 from smart_mcp_proxy.web.common.paths import serve_beside
-from smart_mcp_proxy.web.common.refusals import build_refusal_error
+from smart_mcp_proxy.web.common.refusals import build_refusal_error, guard_app
 
 Headers = list[tuple[bytes, bytes]]
 _JSON: Final = (b"content-type", b"application/json")

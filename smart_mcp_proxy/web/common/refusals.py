@@ -4,17 +4,25 @@ import re
 from collections.abc import Callable, Sequence
 from ipaddress import IPv4Address, IPv6Address, ip_address
 from typing import Any
+from urllib.parse import urlsplit
 
 from starlette.datastructures import Headers
 from starlette.responses import JSONResponse, Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from smart_mcp_proxy.errors import ProxyError, RefusedError
+from smart_mcp_proxy.settings import Settings
 
 Address = IPv4Address | IPv6Address
 
 _HOST = re.compile(rb"(?:[^\[\]@/\s]*|\[[0-9A-Fa-f:.]+\](?::\d+)?)")
 """A name or an IPv4 address, or an IPv6 address and nothing behind it but a port. Source: RFC 3986, section 3.2.2."""
+
+
+def list_allowed_hosts(settings: Settings) -> tuple[str, ...]:
+    """Host names accepted besides loopback: the settings' own and the public address's."""
+    public = urlsplit(settings.public_url).hostname if settings.public_url is not None else None
+    return (*settings.allowed_hosts, public) if public else settings.allowed_hosts
 
 
 def parse_address(text: str) -> Address | None:
@@ -122,6 +130,32 @@ class Refusals:
         return None if is_worded else build_refusal_error(scope, start["status"])
 
 
+def guard_app(
+    app: ASGIApp,
+    settings: Settings,
+    metadata_url: str | None = None,
+    scopes: Sequence[str] = (),
+    allowed_origins: Sequence[str] = (),
+    answer: Callable[[ProxyError, int], Response] | None = None,
+) -> ASGIApp:
+    """The app behind checks of Host and Origin, and with its refusals worded.
+
+    Args:
+        app: Answers who passes.
+        settings: They name the hosts.
+        metadata_url: See `Refusals`, as the others.
+        scopes: Likewise.
+        allowed_origins: Of pages that may ask; none for those of the gateway's own address alone.
+        answer: Words a refusal; None for an error as REST has it.
+    """
+    # Here and not above: what serves the command line needs no FastMCP.
+    from fastmcp.server.http import HostOriginGuardMiddleware
+
+    hosts = list_allowed_hosts(settings) or None
+    guarded = HostOriginGuardMiddleware(app, hosts, allowed_origins or None, mode="strict")
+    return Refusals(PlainAddress(guarded), metadata_url, scopes, answer or _answer_rest)
+
+
 def build_refusal_error(scope: Scope, status: int) -> ProxyError | None:
     """Why a request is answered with this status; None if the status is no refusal of the endpoint."""
     if status not in (401, 403, 421):
@@ -166,6 +200,5 @@ def _answer_rpc(error: ProxyError, status: int) -> Response:
     return JSONResponse(_rpc(error), status)
 
 
-def answer_rest(error: ProxyError, status: int) -> Response:
-    """An error as REST has it."""
+def _answer_rest(error: ProxyError, status: int) -> Response:
     return JSONResponse({"error": error.to_dict()}, status)

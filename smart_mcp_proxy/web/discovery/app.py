@@ -34,10 +34,9 @@ from smart_mcp_proxy.models import WHOLE, Principal
 from smart_mcp_proxy.registry.listing import OFFICIAL
 from smart_mcp_proxy.web.auth.auth import Keys
 from smart_mcp_proxy.web.auth.signed_tokens import resource_url
-from smart_mcp_proxy.web.common.guard import guard_app
 from smart_mcp_proxy.web.common.messages import JSON_TYPE
 from smart_mcp_proxy.web.common.paths import serve_beside
-from smart_mcp_proxy.web.common.refusals import parse_address
+from smart_mcp_proxy.web.common.refusals import guard_app, parse_address
 
 CARD_TYPE: Final = "application/mcp-server-card+json"
 _CARD_SCHEMA: Final = "https://static.modelcontextprotocol.io/schemas/v1/server-card.schema.json"

@@ -22,10 +22,9 @@ from smart_mcp_proxy.gateway.admin import roles
 from smart_mcp_proxy.gateway.observability.metrics import Family, Sample
 from smart_mcp_proxy.models import ServerState
 from smart_mcp_proxy.telemetry import get_logger
-from smart_mcp_proxy.web.common.guard import guard_app
 from smart_mcp_proxy.web.common.messages import json_response
 from smart_mcp_proxy.web.common.paths import serve_beside
-from smart_mcp_proxy.web.common.refusals import is_loopback
+from smart_mcp_proxy.web.common.refusals import guard_app, is_loopback
 from smart_mcp_proxy.web.listening import bind
 from smart_mcp_proxy.web.metrics.exposition import encode_metrics
 from smart_mcp_proxy.web.rest.route import Admit

@@ -21,7 +21,7 @@ from smart_mcp_proxy.telemetry import get_logger
 from smart_mcp_proxy.upstream import CONNECT_PATH
 from smart_mcp_proxy.web.auth.sign_in import PAGE_BACK_PATH, BrowserSignIn
 from smart_mcp_proxy.web.common.forwarded import find_connected
-from smart_mcp_proxy.web.common.guard import guard_app
+from smart_mcp_proxy.web.common.refusals import guard_app
 from smart_mcp_proxy.web.page.connecting import CONNECTED_PATH, PeopleConnect
 from smart_mcp_proxy.web.page.operations import Operations, read_status
 from smart_mcp_proxy.web.page.places import PLACES
