@@ -91,16 +91,10 @@ class Gateway:
         return build_server(self.agent_server())
 
     def agent_server(self) -> AgentServer:
-        """The same for streams: without FastMCP."""
-        return AgentServer(
-            SERVER_NAME,
-            __version__,
-            self.agent,
-            MethodHandlers(self.requests.contents, self.requests.tasks),
-            self.requests.clients,
-            self.upstreams.fleet.gateways,
-            self.admin.visitors.track_visit,
-        )
+        """The server that answers agents on pipes, behind FastMCP everywhere else."""
+        contents = MethodHandlers(self.requests.contents, self.requests.tasks)
+        parts = (contents, self.requests.clients, self.upstreams.fleet.gateways, self.admin.visitors.track_visit)
+        return AgentServer(SERVER_NAME, __version__, self.agent, *parts)
 
     async def serves_at(self, place: str) -> bool:
         """Whether a list of tools is served at `/mcp/{place}`."""

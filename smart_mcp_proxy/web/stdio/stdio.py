@@ -18,13 +18,7 @@ from smart_mcp_proxy.fastmcp_compat.eras import serve_streams
 from smart_mcp_proxy.fastmcp_compat.message_guard import refuse, refuse_overlong, refuse_used_id
 from smart_mcp_proxy.fastmcp_compat.methods import CheckedClient
 from smart_mcp_proxy.fastmcp_compat.paths import bind_pipe, get_request_path
-from smart_mcp_proxy.fastmcp_compat.server import (
-    AgentServer,
-    dump_message,
-    extract_request,
-    parse_message,
-    response_id,
-)
+from smart_mcp_proxy.fastmcp_compat.server import AgentServer, dump_message, extract_request, parse_message, response_id
 from smart_mcp_proxy.gateway import Gateway
 from smart_mcp_proxy.gateway.sessions.agent import DRAIN_S
 from smart_mcp_proxy.greeting.answers import BacklogLine
