@@ -47,6 +47,7 @@ EDGE_FILES = {
     "catalog/tables/upsert.py",
     "desktop/http/link.py",
     "desktop/joining.py",
+    "gateway/gateway.py",
     "gateway/observability/choose.py",
     "gateway/observability/export.py",
     "gateway/observability/otel_edge.py",
@@ -59,14 +60,16 @@ EDGE_FILES = {
     "search/engines/rank_bm25.py",
     "secrets/aes_edge.py",
     "secrets/keyring_edge.py",
+    "web/common/refusals.py",
     "web/metrics/exposition.py",
     "web/page/beside.py",
     "web/rest/openapi.py",
     "web/serve.py",
 }
 """One file for each optional dependency, and for what few starts need: the scanner, whose rules take a fifth of a
-second, pages, whose templates take a tenth, cryptography, REST for the command line, and the start of a gateway in
-the background, whose memory each client would have, as that of TLS. Nothing else may import inside a function."""
+second, pages, whose templates take a tenth, cryptography, REST for the command line, FastMCP, which only HTTP needs,
+and the start of a gateway in the background, whose memory each client would have, as that of TLS. Nothing else may
+import inside a function."""
 PRIVATE_NAMES_FOLDER = "fastmcp_compat"
 """The one place that may use private names of fastmcp and mcp."""
 

@@ -12,7 +12,7 @@ from fastmcp.utilities.versions import dedupe_with_versions
 
 from smart_mcp_proxy.client.transform import Answer, get_proxy_query_result
 from smart_mcp_proxy.errors import ProxyError, RequestError, UpstreamError
-from smart_mcp_proxy.fastmcp_compat.server import edit_handshake_content
+from smart_mcp_proxy.fastmcp_compat.fastmcp_server import edit_handshake_content
 from smart_mcp_proxy.proxying.metadata import ProxyType
 from smart_mcp_proxy.proxying.operation import DESCRIPTION, PARAMETERS, parse_operation, validate_operation
 from smart_mcp_proxy.proxying.perform import annotate_block, perform

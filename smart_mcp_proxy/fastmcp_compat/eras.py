@@ -3,60 +3,44 @@
 The SDK takes a connection's first request for the choice, whatever it is. Clients that do not know the server's era
 send `server/discover` to find out and may then, having waited for too long, begin with `initialize` all the same.
 
-Private names used: `FastMCP._mcp_server`, `FastMCP._lifespan_manager`, and the SDK's `_serve_legacy_stream` and
-`_serve_modern_stream`, which its `Server.run` calls behind a task and a stream that hold what decides the era.
+Private names used: the SDK's `_serve_legacy_stream` and `_serve_modern_stream`, which its `Server.run` calls behind a
+task and a stream that hold what decides the era.
 """
 
 import contextvars
 import logging
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
-from contextlib import asynccontextmanager
+from collections.abc import Mapping
 from functools import partial
 from typing import Any, cast
 
 import anyio
 import mcp_types
 from anyio.abc import AsyncResource
-from fastmcp import FastMCP
-from mcp.server.lowlevel.server import Server
 from mcp.server.runner import _serve_legacy_stream, _serve_modern_stream
 from mcp.shared.message import SessionMessage
 
-from smart_mcp_proxy.fastmcp_compat.endings import free_ended_connections
+from smart_mcp_proxy.fastmcp_compat.server import NAME_CHARS, AgentServer
 from smart_mcp_proxy.greeting.eras import EVERY_ERA, StdioEras, client_name
 from smart_mcp_proxy.telemetry import get_logger
 
-NAME_CHARS = 100
-"""Of what a client calls itself."""
 log = get_logger("stdio")
 
 
-ServePair = Callable[[Any, Any, StdioEras], Awaitable[None]]
-"""Serves one client until its stream ends: its messages, the stream of the answers, which eras it is offered."""
+async def serve_streams(server: AgentServer, source: Any, sink: Any, eras: StdioEras = EVERY_ERA) -> None:
+    """Serve one client of a pipe until its stream ends.
 
-
-@asynccontextmanager
-async def open_server(server: FastMCP) -> AsyncIterator[ServePair]:
-    """Serve clients of pipes, any number at a time, while open."""
-    free_ended_connections()
-    low = server._mcp_server
-    async with server._lifespan_manager(), low.lifespan(low) as state:
-        yield partial(_serve_client, low, state)
-
-
-async def serve_streams(server: FastMCP, read_stream: Any, write_stream: Any, eras: StdioEras = EVERY_ERA) -> None:
-    """Serve one client, the only one of its server, see `ServePair`."""
-    async with open_server(server) as serve:
-        await serve(read_stream, write_stream, eras)
-
-
-async def _serve_client(low: Server[Any], state: Any, source: Any, sink: Any, eras: StdioEras) -> None:
-    stream = _Undecided(low, state, source, sink, eras)
+    Args:
+        server: Serves any number at a time.
+        source: The client's messages.
+        sink: Takes the answers.
+        eras: Which of them it is offered.
+    """
+    stream = _Undecided(server, source, sink, eras)
     try:
         if (is_modern := await stream.decide()) is not None:
             handshake = partial(_serve_legacy_stream, session_id=None, init_options=None)
             serve: Any = _serve_modern_stream if is_modern else handshake
-            await serve(low, stream, sink, lifespan_state=state, raise_exceptions=False)
+            await serve(server, stream, sink, lifespan_state=None, raise_exceptions=False)
     finally:
         await source.aclose()
         await sink.aclose()
@@ -68,16 +52,14 @@ class _Undecided(AsyncResource):
     Requests before it that decide nothing are answered aside.
 
     Args:
-        low: Answers.
-        state: Of its lifespan.
+        server: Answers.
         source: The client's messages.
         sink: Takes the answers.
         eras: Which clients are offered the modern era.
     """
 
-    def __init__(self, low: Server[Any], state: Any, source: Any, sink: Any, eras: StdioEras) -> None:
-        self._low = low
-        self._state = state
+    def __init__(self, server: AgentServer, source: Any, sink: Any, eras: StdioEras) -> None:
+        self._server: Any = server
         self._source = source
         self._sink = sink
         self._eras = eras
@@ -114,7 +96,7 @@ class _Undecided(AsyncResource):
             await self._sink.send(SessionMessage(reply))
         else:  # by a connection of its own: in the modern era nothing is kept from one request to the next
             probe: Any = _Probe(item, self.last_context, self._sink)
-            await _serve_modern_stream(self._low, probe, probe, lifespan_state=self._state, raise_exceptions=False)
+            await _serve_modern_stream(self._server, probe, probe, lifespan_state=None, raise_exceptions=False)
         return True
 
     def _is_offered(self, request: mcp_types.JSONRPCRequest) -> bool:

@@ -16,7 +16,6 @@ import anyio
 import mcp_types
 from mcp.server.connection import Connection
 from mcp.server.context import ServerRequestContext
-from mcp.server.lowlevel.server import Server
 from mcp.server.session import ServerSession
 from mcp.server.subscriptions import (
     SUBSCRIPTION_ID_META_KEY,
@@ -107,10 +106,6 @@ class ListChangedHub:
         """Paths with listeners."""
         return tuple(dict.fromkeys(path for path, _ in self._listeners))
 
-    def serve(self, server: Server[Any]) -> None:
-        """Makes `server` answer `subscriptions/listen`."""
-        server.add_request_handler("subscriptions/listen", mcp_types.SubscriptionsListenRequestParams, self._listen)
-
     async def announce(self, path: str, whose: Principal, group: Literal["tools"] | ContentGroup = "tools") -> None:
         """Tells every client that listens at `path` on behalf of `whose` once."""
         if (listeners := self._listeners.get((path, whose))) is not None:
@@ -122,9 +117,10 @@ class ListChangedHub:
             for handler in (listeners.handler, *listeners.watchers):
                 handler.close()
 
-    async def _listen(
+    async def listen(
         self, ctx: ServerRequestContext[Any, Any], params: mcp_types.SubscriptionsListenRequestParams
     ) -> mcp_types.SubscriptionsListenResult:
+        """Answers `subscriptions/listen`."""
         task_ids = read_task_ids(ctx, params.notifications)
         place = get_request_path(), principal()
         listeners = self._listeners.get(place)

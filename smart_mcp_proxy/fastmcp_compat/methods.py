@@ -224,7 +224,9 @@ class RawMethods:
         self._contents = contents
         self._methods = {"tools/list", "tools/call"} | (contents.methods if contents is not None else frozenset())
         self.checked: dict[str | None, CheckedClient] = {}
+        """Clients that the SDK has let call a tool, by session id (None: the one client of a pipe)."""
         self.askable: set[str] = set()
+        """Ids of the open sessions whose clients declared that they can be asked for something."""
 
     async def __call__(
         self, ctx: ServerRequestContext[Any], call_next: Callable[[ServerRequestContext[Any]], Awaitable[Any]]

@@ -130,9 +130,9 @@ def defer_packages() -> None:
 
 
 def restore_packages() -> None:
-    """Has those that only FastMCP takes late run as usual from here on, where it is imported."""
+    """Has those that only FastMCP takes late run as usual from here on."""
     for name in _FASTMCPS:
-        if "fastmcp" in sys.modules and type(sys.modules.get(name)) is LateModule:
+        if type(sys.modules.get(name)) is LateModule:
             parent, _, own = name.rpartition(".")
             delattr(sys.modules[parent], own)
             del sys.modules[name]

@@ -1,24 +1,19 @@
-"""FastMCP server for agents in both eras: raw JSON, and the middleware around its methods.
+"""Server for agents in both eras: raw JSON, and the middleware around its methods.
 
-FastMCP and the SDK keep everything around their methods: negotiation, sessions, header checks, authentication,
-spans, pings, cancellation. The methods themselves are answered by an innermost SDK middleware, because the
-SDK's own handlers rebuild every result as a model and lose what the model does not know.
-
-Private names used: `FastMCP._mcp_server`.
+The SDK keeps everything around the methods: negotiation, sessions, pings, cancellation; over HTTP FastMCP and it keep
+header checks and authentication too, see `fastmcp_server`. The methods themselves are answered by an innermost SDK
+middleware, because the SDK's own handlers rebuild every result as a model and lose what the model does not know.
 """
 
-import logging
-from collections.abc import Awaitable, Callable, Iterator, Mapping, Set
-from contextlib import AbstractContextManager, contextmanager
+from collections.abc import Awaitable, Callable, Mapping
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
 from functools import partial
-from types import SimpleNamespace
-from typing import Any, Literal, NamedTuple, cast
+from typing import Any, Literal, NamedTuple
 
 import mcp_types
-from fastmcp import FastMCP
-from fastmcp.server import low_level
-from fastmcp.server.low_level import LowLevelServer
 from mcp.server.context import ServerRequestContext
+from mcp.server.models import InitializationOptions
 from mcp.shared._context_streams import create_context_streams
 from mcp.shared.exceptions import MCPError
 from mcp.shared.message import SessionMessage
@@ -29,14 +24,14 @@ from pydantic_core import PydanticSerializationError
 
 from smart_mcp_proxy.errors import ProxyError
 from smart_mcp_proxy.fastmcp_compat.asking import find_client_channel
+from smart_mcp_proxy.fastmcp_compat.endings import free_ended_connections
 from smart_mcp_proxy.fastmcp_compat.handlers import ClientHandlers, RequestHandlers
-from smart_mcp_proxy.fastmcp_compat.methods import AgentHandlers, CheckedClient, RawMethods
+from smart_mcp_proxy.fastmcp_compat.methods import AgentHandlers, RawMethods
 from smart_mcp_proxy.fastmcp_compat.paths import get_request_path, principal
 from smart_mcp_proxy.names import GATEWAYS_CAPABILITY
 from smart_mcp_proxy.telemetry import get_logger
 
 CallNext = Callable[[ServerRequestContext[Any]], Awaitable[Any]]
-EditBlock = Callable[[Mapping[str, Any]], Mapping[str, Any]]
 NAME_CHARS = 100
 """Of what a client calls itself."""
 
@@ -46,6 +41,14 @@ log = get_logger("agent")
 def gateway_failed() -> ProxyError:
     """Error for a failure inside the gateway; the catcher logs its cause."""
     return ProxyError("The gateway failed.", hint="Its log says why.", delivery="unknown")
+
+
+async def shape_greeting(ctx: ServerRequestContext[Any], call_next: CallNext) -> Any:
+    """Give greetings the form of their models, as FastMCP does."""
+    answer = await call_next(ctx)
+    if ctx.method == "initialize":
+        return mcp_types.InitializeResult.model_validate(answer)
+    return mcp_types.DiscoverResult.model_validate(answer) if ctx.method == "server/discover" else answer
 
 
 async def hide_failures(ctx: ServerRequestContext[Any], call_next: CallNext) -> Any:
@@ -145,52 +148,25 @@ def _client_name(params: Mapping[str, Any]) -> object:
     return info.get("name") if isinstance(info, Mapping) else None
 
 
-def edit_handshake_content(server: FastMCP, tool: str, edit: EditBlock) -> None:
-    """Have each content block in the results of a tool changed for clients of the handshake era.
+class MethodEntry(NamedTuple):
+    """A method as the SDK looks it up.
 
-    Behind all models, as the outermost middleware: those of FastMCP and the SDK drop what they do not know.
-
-    Args:
-        server: Lists the tool.
-        tool: Its name.
-        edit: Returns the block as it is sent.
+    Attributes:
+        params_type: Model of its params.
+        handler: Answers, given the request and its params.
     """
-    server._mcp_server.middleware.insert(0, partial(_edit_content, tool, edit))
+
+    params_type: type[BaseModel]
+    handler: Callable[[ServerRequestContext[Any], Any], Awaitable[Any]]
 
 
-async def _edit_content(tool: str, edit: EditBlock, ctx: ServerRequestContext[Any], call_next: CallNext) -> Any:
-    answer = await call_next(ctx)
-    is_meant = ctx.method == "tools/call" and (ctx.params or {}).get("name") == tool
-    if not is_meant or ctx.protocol_version in MODERN_PROTOCOL_VERSIONS:
-        return answer
-    if isinstance(answer, BaseModel):
-        answer = answer.model_dump(by_alias=True, mode="json", exclude_none=True)
-    return {**answer, "content": [edit(block) for block in answer.get("content", ())]}
+@dataclass(eq=False, repr=False)
+class AgentServer:
+    """Server for agents: what the SDK asks of one where it serves a stream.
 
+    The SDK's own class has its HTTP server with it, and FastMCP's all of FastMCP: 170 modules of no use on a pipe.
 
-_UNSERVED = (
-    "resources/list",
-    "resources/templates/list",
-    "resources/read",
-    "prompts/list",
-    "prompts/get",
-    "logging/setLevel",
-)
-"""Methods FastMCP registers for every server; the gateway answers some of them itself, and claims no others."""
-
-
-def build_server(
-    name: str,
-    version: str,
-    handlers: AgentHandlers,
-    contents: RequestHandlers | None = None,
-    clients: ClientHandlers | None = None,
-    gateways: Callable[[], list[str]] | None = None,
-    visiting: Callable[[Visit], AbstractContextManager[None]] | None = None,
-) -> FastMCP:
-    """Build a FastMCP server whose tools `handlers` answer; the serving app authenticates.
-
-    Args:
+    Attributes:
         name: Shown to clients.
         version: Ours.
         handlers: Answers `tools/list` and `tools/call`.
@@ -199,69 +175,66 @@ def build_server(
         gateways: Ids of this gateway and of those behind it, for other gateways; None where none is told.
         visiting: Entered while a request of the modern era is under way; None where nobody wants to know.
     """
-    # FastMCP's rich log handler wraps lines at 80 columns; our own handlers format everything.
-    logging.getLogger("fastmcp").handlers.clear()
-    logging.getLogger("fastmcp").propagate = True
-    with _leave_states_unsealed() as security:
-        server: FastMCP = FastMCP(name, version=version, dereference_schemas=False, request_state_security=security)
-    low = server._mcp_server
-    low.middleware.remove(cast(Any, security))
-    for method in _UNSERVED:
-        del low._request_handlers[method]
-    _claim_only_tools(low, handlers.list_changes.is_announcing)
-    handlers.list_changes.serve(low)
-    low.middleware.append(hide_failures)
-    if visiting is not None:
-        low.middleware.append(partial(note_visit, visiting))
-    if clients is not None:
-        low.middleware.append(partial(hear_client, clients))
-    if gateways is not None:
-        low.middleware.append(partial(tell_gateways, name, gateways))
-    low.middleware.append(RawMethods(handlers, contents))
-    low.get_tool_input_schema = handlers.input_schema
-    return server
+
+    name: str
+    version: str
+    handlers: AgentHandlers
+    contents: RequestHandlers | None = None
+    clients: ClientHandlers | None = None
+    gateways: Callable[[], list[str]] | None = None
+    visiting: Callable[[Visit], AbstractContextManager[None]] | None = None
+
+    def __post_init__(self) -> None:
+        free_ended_connections()
+        self.cache_hints: Mapping[str, Any] = {}
+        """None: the handlers say themselves what may be kept."""
+        listening = mcp_types.SubscriptionsListenRequestParams, self.handlers.list_changes.listen
+        self.methods = {
+            "ping": MethodEntry(mcp_types.RequestParams, _answer_ping),
+            "server/discover": MethodEntry(mcp_types.RequestParams, self._discover),
+            "subscriptions/listen": MethodEntry(*listening),
+        }
+        """Those of which the SDK's models lose nothing."""
+        self.get_request_handler = self.methods.get
+        self.raw_methods = RawMethods(self.handlers, self.contents)
+        self.middleware: list[Any] = [shape_greeting, hide_failures]
+        """Around each message, outermost first."""
+        if self.visiting is not None:
+            self.middleware.append(partial(note_visit, self.visiting))
+        if self.clients is not None:
+            self.middleware.append(partial(hear_client, self.clients))
+        if self.gateways is not None:
+            self.middleware.append(partial(tell_gateways, self.name, self.gateways))
+        self.middleware.append(self.raw_methods)
+
+    @property
+    def server_info_stamp(self) -> dict[str, Any]:
+        """Name and version, for each answer of the modern era."""
+        return {"name": self.name, "version": self.version}
+
+    def get_notification_handler(self, method: str) -> None:
+        """Return None: what notifications say is heard by the middleware."""
+
+    def get_capabilities(self, *_: Any, **__: Any) -> mcp_types.ServerCapabilities:
+        """Offer tools, and say whether it is announced that their list changed.
+
+        In the modern era the SDK takes an answer to subscriptions/listen for a promise that something will come.
+        """
+        tools = mcp_types.ToolsCapability(list_changed=self.handlers.list_changes.is_announcing())
+        return mcp_types.ServerCapabilities(tools=tools)
+
+    def create_initialization_options(self) -> InitializationOptions:
+        """Build the greeting of the handshake era."""
+        offered = self.get_capabilities()
+        return InitializationOptions(server_name=self.name, server_version=self.version, capabilities=offered)
+
+    async def _discover(self, ctx: ServerRequestContext[Any], params: object) -> mcp_types.DiscoverResult:
+        versions = list(MODERN_PROTOCOL_VERSIONS)
+        return mcp_types.DiscoverResult(supported_versions=versions, capabilities=self.get_capabilities())
 
 
-@contextmanager
-def _leave_states_unsealed() -> Iterator[Any]:
-    """Have FastMCP make servers without its seal of request states while open; yields what stands for it.
-
-    It holds in this process alone, and its cryptography takes 6 MB; ours are sealed for the whole data directory.
-    """
-    module: Any = low_level
-    seal, instead = module.RequestStateBoundary, SimpleNamespace(audience="")
-    module.RequestStateBoundary = lambda *_, **__: instead
-    try:
-        yield instead
-    finally:
-        module.RequestStateBoundary = seal
-
-
-def _claim_only_tools(low: LowLevelServer[Any], is_announcing: Callable[[], bool]) -> None:
-    """Has the server say what it can do: tools, and whether it announces that their list changed."""
-    # FastMCP's own method claims the MCP Apps extension for every server.
-    derive = super(type(low), low).get_capabilities
-
-    def get_capabilities(*args: Any, **kwargs: Any) -> mcp_types.ServerCapabilities:
-        # In the modern era the SDK takes an answer to subscriptions/listen for a promise that something will come.
-        tools = mcp_types.ToolsCapability(list_changed=is_announcing())
-        return derive(*args, **kwargs).model_copy(update={"tools": tools})
-
-    low.get_capabilities = get_capabilities  # type: ignore[method-assign]  # there is no setting for it
-
-
-def get_checked_clients(server: FastMCP) -> Mapping[str | None, CheckedClient]:
-    """The clients that the SDK has let call a tool, by session id (None: the one client of a pipe)."""
-    return _raw_tools(server).checked
-
-
-def askable_sessions(server: FastMCP) -> Set[str]:
-    """Ids of the open sessions whose clients declared that they can be asked for something."""
-    return _raw_tools(server).askable
-
-
-def _raw_tools(server: FastMCP) -> RawMethods:
-    return next(each for each in server._mcp_server.middleware if isinstance(each, RawMethods))
+async def _answer_ping(ctx: ServerRequestContext[Any], params: object) -> dict[str, Any]:
+    return {}
 
 
 def message_streams() -> tuple[Any, Any]:

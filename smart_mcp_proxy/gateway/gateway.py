@@ -3,12 +3,11 @@
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass
-
-from fastmcp import FastMCP
+from typing import TYPE_CHECKING
 
 from smart_mcp_proxy import __version__
 from smart_mcp_proxy.catalog import Catalog
-from smart_mcp_proxy.fastmcp_compat.server import build_server
+from smart_mcp_proxy.fastmcp_compat.server import AgentServer
 from smart_mcp_proxy.gateway.admin.status import GatewayStatus
 from smart_mcp_proxy.gateway.admin_parts import Admin, reconfigure
 from smart_mcp_proxy.gateway.agent_parts import Requests
@@ -23,6 +22,9 @@ from smart_mcp_proxy.gateway.visibility.visibility import CatalogView
 from smart_mcp_proxy.greeting.eras import StdioEras, stdio_eras
 from smart_mcp_proxy.servers import Profile, ServerConfig
 from smart_mcp_proxy.settings import Settings
+
+if TYPE_CHECKING:
+    from fastmcp import FastMCP
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -81,17 +83,18 @@ class Gateway:
         is_registering = self.base.config.passthrough is None  # one server passed through: no search changes its list
         return stdio_eras(self.settings.stdio_era, self.settings.routing_type if is_registering else "CALL_TOOL")
 
-    def mcp_server(self) -> FastMCP:
+    def mcp_server(self) -> "FastMCP":
         """A FastMCP server that agents can be connected to. It lets everyone in."""
-        return build_server(
-            SERVER_NAME,
-            __version__,
-            self.agent,
-            MethodHandlers(self.requests.contents, self.requests.tasks),
-            self.requests.clients,
-            self.upstreams.fleet.gateways,
-            self.admin.visitors.track_visit,
-        )
+        # Here and not above: clients on pipes do without it.
+        from smart_mcp_proxy.fastmcp_compat.fastmcp_server import build_server
+
+        return build_server(self.agent_server())
+
+    def agent_server(self) -> AgentServer:
+        """The server that answers agents on pipes, behind FastMCP everywhere else."""
+        contents = MethodHandlers(self.requests.contents, self.requests.tasks)
+        parts = (contents, self.requests.clients, self.upstreams.fleet.gateways, self.admin.visitors.track_visit)
+        return AgentServer(SERVER_NAME, __version__, self.agent, *parts)
 
     async def serves_at(self, place: str) -> bool:
         """Whether a list of tools is served at `/mcp/{place}`."""

@@ -8,14 +8,13 @@ from types import SimpleNamespace
 from typing import Any, cast
 
 import msgspec
-from fastmcp import FastMCP
 from mcp_types.version import HANDSHAKE_PROTOCOL_VERSIONS, LATEST_MODERN_VERSION
 
 from smart_mcp_proxy import __version__
 from smart_mcp_proxy.fastmcp_compat.eras import serve_streams
 from smart_mcp_proxy.fastmcp_compat.handlers import ClientSession, Inbound
 from smart_mcp_proxy.fastmcp_compat.methods import HandshakeClient
-from smart_mcp_proxy.fastmcp_compat.server import build_server, dump_message, message_streams, parse_message
+from smart_mcp_proxy.fastmcp_compat.server import AgentServer, dump_message, message_streams, parse_message
 from smart_mcp_proxy.gateway.gateway import Gateway
 from smart_mcp_proxy.gateway.results.results import SERVER_NAME
 from smart_mcp_proxy.gateway.sessions.agent import Agent
@@ -49,7 +48,7 @@ class Rehearsal:
         requests = gateway.requests
         contents = ContentHandlers(requests.content_lookup, at_start, at_start, requests.asks, requests.subscriptions)
         parts = (contents, requests.clients, gateway.upstreams.fleet.gateways)
-        self._server = build_server(SERVER_NAME, __version__, _Unheard(gateway.agent), *parts)
+        self._server = AgentServer(SERVER_NAME, __version__, _Unheard(gateway.agent), *parts)
 
     async def answers(self) -> dict[str, dict[str, str]]:
         """The results as JSON, by method, and in each by version of the protocol.
@@ -140,7 +139,7 @@ class _Unheard:
 
 
 @asynccontextmanager
-async def _open_rehearsal_client(server: FastMCP) -> AsyncIterator[Callable[..., Any]]:
+async def _open_rehearsal_client(server: AgentServer) -> AsyncIterator[Callable[..., Any]]:
     """Asks a connection of its own, and gives the result's JSON."""
     send, server_reads = message_streams()
     server_writes, receive = message_streams()

@@ -14,6 +14,7 @@ import time
 import tomllib
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
+from functools import partial
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -53,17 +54,18 @@ from smart_mcp_proxy.fastmcp_compat.auth.clock import override_clock
 from smart_mcp_proxy.fastmcp_compat.auth.sign_in import TIMED
 from smart_mcp_proxy.fastmcp_compat.endings import free_ended_connections
 from smart_mcp_proxy.fastmcp_compat.eras import serve_streams
-from smart_mcp_proxy.fastmcp_compat.handlers import Inbound
+from smart_mcp_proxy.fastmcp_compat.fastmcp_server import build_server, find_raw_methods
+from smart_mcp_proxy.fastmcp_compat.handlers import ClientSession, Inbound
 from smart_mcp_proxy.fastmcp_compat.http.http import HttpApp, add_session_owner
 from smart_mcp_proxy.fastmcp_compat.http.sessions import IDLE_S, HttpSession, set_json_replies
 from smart_mcp_proxy.fastmcp_compat.list_changed import ListChangedHub
 from smart_mcp_proxy.fastmcp_compat.methods import CheckedClient, HandshakeClient
 from smart_mcp_proxy.fastmcp_compat.paths import bind_principal, bind_request_path, get_request_path, principal
 from smart_mcp_proxy.fastmcp_compat.server import (
+    AgentServer,
+    MethodEntry,
     RawMethods,
-    build_server,
     dump_message,
-    get_checked_clients,
     hide_failures,
     message_streams,
     parse_message,
@@ -100,7 +102,6 @@ PINNED_HERE = {
     "_jti_mapping_store",
     "_jwks_cache_time",
     "_jwks_refresh_interval",
-    "_lifespan_manager",
     "_mcp_server",
     "_on_notify",
     "_on_request",
@@ -256,10 +257,11 @@ def test_the_installed_versions_are_the_ones_leant_on(package: str) -> None:
 
 
 def test_a_fastmcp_server_stands_on_a_low_level_one() -> None:
-    """With a table of handlers by method, all six of the unserved ones in it, and a list of middleware."""
+    """With a table of handlers by method, in which each is looked up, and a list of middleware."""
     low = FastMCP("x")._mcp_server
     assert isinstance(low, LowLevelServer)
     assert set(UNSERVED) | {"tools/list", "tools/call"} <= set(low._request_handlers)
+    assert "self._request_handlers.get(method)" in inspect.getsource(Server.get_request_handler)
     assert isinstance(low.middleware, list)
     assert isinstance(low.notification_options.tools_changed, bool)
     assert callable(low.get_tool_input_schema)
@@ -267,18 +269,32 @@ def test_a_fastmcp_server_stands_on_a_low_level_one() -> None:
     assert callable(low.create_initialization_options)
 
 
-def test_only_fastmcps_own_capabilities_method_adds_to_the_sdks() -> None:
-    """One class above is the SDK's, which reads the handler table."""
-    assert "get_capabilities" in vars(LowLevelServer)
-    assert LowLevelServer.__mro__[1] is Server
-    assert '"resources/list" in self._request_handlers' in inspect.getsource(Server.get_capabilities)
+def test_capabilities_are_asked_for_where_a_greeting_is_made() -> None:
+    """Once for each, by a method that another one can stand for; the one of discovery is a handler of ours."""
+    assert inspect.getsource(Server.create_initialization_options).count("self.get_capabilities(") == 1
+    assert "super().create_initialization_options(" in inspect.getsource(LowLevelServer.create_initialization_options)
 
 
-async def test_a_servers_lifespan_is_a_context() -> None:
-    """Entered around serving a pair of streams, as FastMCP does itself."""
-    assert inspect.signature(FastMCP._lifespan_manager).parameters.keys() == {"self"}
-    async with FastMCP("x")._lifespan_manager():
-        pass
+def test_the_sdk_asks_a_server_on_a_stream_for_nothing_that_ours_has_not(handlers: "Handlers") -> None:
+    """Ours is no object of its class, which would bring the SDK's HTTP server along."""
+    source = inspect.getsource(runner)
+    asked = set(re.findall(r"\bself\.server\.(\w+)", source))
+    assert asked == {
+        "cache_hints",
+        "create_initialization_options",
+        "get_notification_handler",
+        "get_request_handler",
+        "middleware",
+        "server_info_stamp",
+    }
+    assert set(re.findall(r"(?<!self\.)\bserver\.(\w+)", source)) - {"create_initialization_options"} == {
+        "caching", "connection", "context", "lowlevel", "models", "session",
+    }  # fmt: skip  # modules
+    server = AgentServer("gate", "7", handlers)
+    assert all(hasattr(server, name) for name in asked)
+    assert set(re.findall(r"\bentry\.(\w+)", source)) == set(MethodEntry._fields)
+    like: Server[Any] = Server("gate", version="7")
+    assert (server.server_info_stamp, server.cache_hints) == (like.server_info_stamp, like.cache_hints)
 
 
 def test_a_session_has_a_connection_that_knows_its_beginning_and_end() -> None:
@@ -448,6 +464,17 @@ class Handlers:
         self.answered += 1
 
 
+class Levels:
+    """Offers log levels to clients of the handshake era."""
+
+    def capabilities(self) -> dict[str, Any]:
+        return {"logging": {}}
+
+    async def set_level(self, session: ClientSession, level: str) -> None: ...
+
+    def roots_changed(self, session: ClientSession) -> None: ...
+
+
 @pytest.fixture
 def handlers() -> Handlers:
     return Handlers()
@@ -465,7 +492,7 @@ HELLO = {"protocolVersion": OLD, "capabilities": {}, "clientInfo": {"name": "c",
 class Piped:
     """A client on a pair of message streams."""
 
-    def __init__(self, server: FastMCP, send: Any, receive: Any) -> None:
+    def __init__(self, server: AgentServer, send: Any, receive: Any) -> None:
         self.server = server
         self._send = send
         self._receive = receive
@@ -496,13 +523,46 @@ def test_fastmcp_seals_request_states_and_the_gateways_server_leaves_that_to_the
     """A state that is sealed twice could not be opened by another process."""
     assert any(isinstance(each, RequestStateBoundary) for each in FastMCP("x")._mcp_server.middleware)
     theirs = [type(each) for each in FastMCP("x")._mcp_server.middleware]
-    own = [type(each) for each in build_server("gate", "7", handlers)._mcp_server.middleware]
+    own = [type(each) for each in build_server(AgentServer("gate", "7", handlers))._mcp_server.middleware]
     assert own == [kind for kind in theirs if kind is not RequestStateBoundary] + [type(hide_failures), RawMethods]
+
+
+@pytest.mark.parametrize("version", ["2024-11-05", "2025-03-26", "2025-06-18", OLD, NEW])
+async def test_fastmcp_greets_as_the_server_of_pipes_does(handlers: Handlers, version: str) -> None:
+    """To the byte, be it a greeting, a ping or an error: two servers answer from one table of methods."""
+    if version == NEW:
+        asked = [
+            ("server/discover", envelope()),
+            ("ping", envelope()),
+            ("nope", envelope()),
+            ("prompts/get", envelope()),
+        ]
+    else:
+        hello = {**HELLO, "protocolVersion": version}
+        asked = [("nope", {}), ("initialize", hello), ("ping", {}), ("server/discover", {}), ("prompts/get", {})]
+    own = AgentServer("gate", "7", handlers, clients=Levels())
+    server = build_server(own)  # which its low-level one does not keep
+    low = server._mcp_server
+    answers: list[list[bytes]] = []
+    for serve in (partial(serve_streams, own), lambda *pair: low.run(*pair, low.create_initialization_options())):
+        send, server_reads = message_streams()
+        server_writes, receive = message_streams()
+        serving = asyncio.ensure_future(serve(server_reads, server_writes))
+        answers.append([])
+        with anyio.fail_after(20):
+            for number, (method, params) in enumerate(asked):
+                message = {"jsonrpc": "2.0", "id": number, "method": method, "params": params}
+                await send.send(parse_message(json.dumps(message).encode()))
+                answers[-1].append(dump_message(await anext(receive)))
+            await send.aclose()
+            await serving
+        await receive.aclose()
+    assert answers[0] == answers[1]
 
 
 @pytest.fixture
 async def piped(handlers: Handlers) -> AsyncIterator[Piped]:
-    server = build_server("gate", "7", handlers)
+    server = AgentServer("gate", "7", handlers)
     send, server_reads = message_streams()
     server_writes, receive = message_streams()
     serving = asyncio.ensure_future(serve_streams(server, server_reads, server_writes))
@@ -612,9 +672,9 @@ async def test_a_client_is_known_once_the_sdk_has_let_it_in(piped: Piped, handle
     await piped.greet()
     (visit,) = handlers.sessions
     assert (visit.client.name, visit.client.version, visit.client.path) == ("c", "1", "")
-    assert dict(get_checked_clients(piped.server)) == {}
+    assert dict(piped.server.raw_methods.checked) == {}
     await piped.ask("tools/list")
-    assert dict(get_checked_clients(piped.server)) == {None: CheckedClient(OLD, visit)}
+    assert dict(piped.server.raw_methods.checked) == {None: CheckedClient(OLD, visit)}
     assert handlers.inbound[0].session is visit
 
 
@@ -658,7 +718,7 @@ async def opened_session(client: httpx2.AsyncClient) -> str:
 
 async def test_a_session_stays_at_the_path_it_was_opened_on(handlers: Handlers) -> None:
     """Its requests say so, whatever path they themselves come in at, and it is closed with the session."""
-    app = HttpApp(build_server("gate", "7", handlers), "/mcp")
+    app = HttpApp(build_server(AgentServer("gate", "7", handlers)), "/mcp")
     listing = {"jsonrpc": "2.0", "id": 2, "method": "tools/list", "params": {}}
     with anyio.fail_after(20):
         async with http_client(app) as client:
@@ -681,7 +741,7 @@ async def test_a_session_stays_at_the_path_it_was_opened_on(handlers: Handlers) 
 
 async def test_the_reply_form_is_chosen_per_request(handlers: Handlers) -> None:
     """One session answers with a body and with a stream, whatever its opening request got."""
-    app = HttpApp(build_server("gate", "7", handlers), "/mcp")
+    app = HttpApp(build_server(AgentServer("gate", "7", handlers)), "/mcp")
     call = {"jsonrpc": "2.0", "id": 2, "method": "tools/call", "params": {"name": "t", "arguments": {}}}
     with anyio.fail_after(20):
         async with http_client(app) as client:
@@ -698,7 +758,7 @@ async def test_the_reply_form_is_chosen_per_request(handlers: Handlers) -> None:
 
 async def test_progress_comes_before_the_answer_on_a_stream(handlers: Handlers) -> None:
     """Also in a session whose opening request was answered with a body."""
-    app = HttpApp(build_server("gate", "7", handlers), "/mcp")
+    app = HttpApp(build_server(AgentServer("gate", "7", handlers)), "/mcp")
     params = {"name": "t", "_meta": {"progressToken": "p1"}}
     with anyio.fail_after(20):
         async with http_client(app) as client:
@@ -712,7 +772,7 @@ async def test_progress_comes_before_the_answer_on_a_stream(handlers: Handlers) 
 
 async def test_a_session_is_found_after_its_first_call_and_until_its_end(handlers: Handlers) -> None:
     """Under the id that the client sends; others are unknown."""
-    server = build_server("gate", "7", handlers)
+    server = build_server(AgentServer("gate", "7", handlers))
     app = HttpApp(server, "/mcp")
     with anyio.fail_after(20):
         async with http_client(app) as client:
@@ -722,11 +782,11 @@ async def test_a_session_is_found_after_its_first_call_and_until_its_end(handler
             with set_json_replies(True):
                 await client.post("/mcp", json=listing, headers={"mcp-session-id": session_id})
             assert isinstance(app.session(session_id, LOCAL, ""), HttpSession)
-            assert get_checked_clients(server)[session_id].protocol_version == OLD
+            assert find_raw_methods(server).checked[session_id].protocol_version == OLD
             assert app.session("0" * 32, LOCAL, "") is None
             await client.delete("/mcp", headers={"mcp-session-id": session_id})
             assert app.session(session_id, LOCAL, "") is None
-            while session_id in get_checked_clients(server):
+            while session_id in find_raw_methods(server).checked:
                 await anyio.lowlevel.checkpoint()
 
 
@@ -743,7 +803,7 @@ class Notified(ServerMiddleware):
 
 async def test_a_session_hears_past_the_app_that_its_client_is_initialized(handlers: Handlers) -> None:
     """Where and on whose behalf it was opened, whatever the present context says; nobody else's session does."""
-    server, noted = build_server("gate", "7", handlers), Notified()
+    server, noted = build_server(AgentServer("gate", "7", handlers)), Notified()
     server.add_middleware(noted)
     app = HttpApp(server, "/mcp")
     with anyio.fail_after(20):
@@ -793,7 +853,7 @@ async def let_idle(app: HttpApp, client: httpx2.AsyncClient, session_id: str, id
 
 async def test_the_session_that_was_idle_longest_makes_room_for_a_new_one(handlers: Handlers) -> None:
     """Idle by its last request, not by its age; its client is told that it is not found."""
-    app = HttpApp(build_server("gate", "7", handlers), "/mcp", max_sessions=3)
+    app = HttpApp(build_server(AgentServer("gate", "7", handlers)), "/mcp", max_sessions=3)
     others = asyncio.all_tasks()
     with anyio.fail_after(20):
         async with http_client(app) as client:
@@ -813,7 +873,7 @@ async def test_the_session_that_was_idle_longest_makes_room_for_a_new_one(handle
 
 async def test_a_newcomer_is_refused_where_no_session_is_idle(handlers: Handlers) -> None:
     """With a status that says to come back, the reason and the setting; and let in as soon as one is."""
-    app = HttpApp(build_server("gate", "7", handlers), "/mcp", max_sessions=2)
+    app = HttpApp(build_server(AgentServer("gate", "7", handlers)), "/mcp", max_sessions=2)
     with anyio.fail_after(20):
         async with http_client(app) as client:
             first, second = [await opened_session(client) for _ in range(2)]
@@ -837,7 +897,7 @@ async def test_a_newcomer_is_refused_where_no_session_is_idle(handlers: Handlers
 
 async def test_a_session_with_a_call_under_way_is_never_idle(handlers: Handlers) -> None:
     """However long it takes; when it is over the time begins."""
-    app = HttpApp(build_server("gate", "7", handlers), "/mcp", max_sessions=1)
+    app = HttpApp(build_server(AgentServer("gate", "7", handlers)), "/mcp", max_sessions=1)
     with anyio.fail_after(20):
         async with http_client(app) as client:
             session = await called_session(app, client, await opened_session(client))
@@ -861,7 +921,7 @@ NO_HELLO: dict[str, tuple[str, bytes | None]] = {
 @pytest.mark.parametrize(("method", "body"), NO_HELLO.values(), ids=NO_HELLO)
 async def test_what_opens_no_session_costs_nobody_a_place(handlers: Handlers, method: str, body: bytes | None) -> None:
     """It is refused for what it is, with idle sessions and without."""
-    app = HttpApp(build_server("gate", "7", handlers), "/mcp", max_sessions=1)
+    app = HttpApp(build_server(AgentServer("gate", "7", handlers)), "/mcp", max_sessions=1)
     with anyio.fail_after(20):
         async with http_client(app) as client:
             session_id = await opened_session(client)
@@ -876,7 +936,7 @@ async def test_what_opens_no_session_costs_nobody_a_place(handlers: Handlers, me
 
 async def test_streams_of_the_older_transport_have_as_many_places(handlers: Handlers) -> None:
     """A session there lasts as long as its stream: a newcomer is refused until one ends."""
-    app = HttpApp(build_server("gate", "7", handlers), "/sse", is_sse=True, max_sessions=1)
+    app = HttpApp(build_server(AgentServer("gate", "7", handlers)), "/sse", is_sse=True, max_sessions=1)
     scope: Scope = {
         **{"type": "http", "method": "GET", "path": "/sse", "raw_path": b"/sse", "query_string": b"", "root_path": ""},
         **{"scheme": "http", "server": ("127.0.0.1", 80), "client": ("127.0.0.1", 1), "http_version": "1.1"},
@@ -929,7 +989,7 @@ class Named:
 
 async def test_a_principal_travels_with_its_request(handlers: Handlers) -> None:
     """From the middleware in front of the endpoint to the handlers."""
-    app = HttpApp(build_server("gate", "7", handlers), "/mcp", middleware=[Middleware(Named)])
+    app = HttpApp(build_server(AgentServer("gate", "7", handlers)), "/mcp", middleware=[Middleware(Named)])
     call = {"jsonrpc": "2.0", "id": 2, "method": "tools/call", "params": {"name": "t"} | envelope()}
     modern = {"mcp-protocol-version": NEW, "mcp-method": "tools/call", "mcp-name": "t"}
     with anyio.fail_after(20):

@@ -31,6 +31,8 @@ pytestmark = pytest.mark.anyio
 
 FIRST = "cyclopts"
 """The first thing that is imported after the greeting."""
+LOADED = "numpy"
+"""Imported with the gateway, once the configuration is read."""
 OWN = [
     "smart_mcp_proxy",
     "smart_mcp_proxy.cli",
@@ -106,7 +108,7 @@ async def late(folders: Sequence[Path], config: str, **settings: str) -> list[li
 @pytest.mark.long  # starts processes; what differs with servers is in every run
 async def test_the_answers_without_servers_are_the_bytes_that_the_sdk_would_have_sent(tmp_path: Path) -> None:
     """Of both eras; what comes with the program for the first start ever is what a later one has recorded."""
-    first = await early(tmp_path, "fastmcp", "{}")
+    first = await early(tmp_path, LOADED, "{}")
     assert first == await late([tmp_path / era for era in ASKED], "{}")
     stored = json.loads((await recorded(tmp_path)).read_text())
     assert (stored["known"], stored["name"]) == default_answers()
@@ -117,7 +119,7 @@ async def test_the_answers_without_servers_are_the_bytes_that_the_sdk_would_have
 async def test_where_searches_register_tools_the_modern_era_is_refused_in_the_same_bytes(tmp_path: Path) -> None:
     """At the first start ever, at a later one, and by the gateway itself."""
     settings = {"ROUTING_TYPE": "DYNAMIC"}
-    first = await early(tmp_path, "fastmcp", ONE_SERVER, **settings)
+    first = await early(tmp_path, LOADED, ONE_SERVER, **settings)
     assert first == await late([tmp_path / era for era in ASKED], ONE_SERVER, **settings)
     assert [json.loads(said)["error"]["code"] for said in first[1]] == [-32601, -32022]
     async with started(tmp_path, config=ONE_SERVER, **settings) as start:
@@ -132,7 +134,7 @@ async def test_where_searches_register_tools_the_modern_era_is_refused_in_the_sa
 @pytest.mark.long  # eight processes; without servers stays quick
 async def test_the_answers_with_servers_are_the_bytes_that_the_sdk_would_have_sent(tmp_path: Path) -> None:
     """At the first start ever, and at a later one that knows whether they have prompts."""
-    first = await early(tmp_path, "fastmcp", ONE_SERVER)
+    first = await early(tmp_path, LOADED, ONE_SERVER)
     assert first == await late([tmp_path / era for era in ASKED], ONE_SERVER)
     await recorded(tmp_path, ONE_SERVER)
     assert await early(tmp_path, FIRST, ONE_SERVER) == await late([tmp_path, tmp_path], ONE_SERVER)
@@ -290,7 +292,7 @@ async def test_a_killed_child_loses_nothing(tmp_path: Path) -> None:
 async def test_a_start_that_fails_says_so_to_who_waits(tmp_path: Path) -> None:
     """With the status and the message that it has without a client."""
     (tmp_path / "data").write_text("a file")
-    async with started(tmp_path, held_at="fastmcp") as start:
+    async with started(tmp_path, held_at=LOADED) as start:
         start.send("initialize", 1, **HELLO)
         start.send("tools/call", 2, **SEARCH)
         await start.answers(1)
@@ -391,7 +393,7 @@ async def test_only_a_default_start_is_answered_before_the_gateway_is_there(
     tmp_path: Path, words: tuple[str, ...], settings: dict[str, str], more: dict[str, Any]
 ) -> None:
     """At the first start ever: at the gate where `early` finds a process that answers, any other start has none."""
-    async with started(tmp_path, *words, held_at="fastmcp", config=with_todo(more), **settings) as start:
+    async with started(tmp_path, *words, held_at=LOADED, config=with_todo(more), **settings) as start:
         await start.held()
         assert start.children() == []
 

@@ -194,7 +194,7 @@ async def _in_memory(stack: AsyncExitStack, gateway: Gateway, era: Era) -> Askab
     gateway_writes, from_gateway = message_streams()
     for stream in (to_gateway, gateway_reads, gateway_writes, from_gateway):
         await stack.enter_async_context(stream)
-    serving = asyncio.create_task(serve_streams(gateway.mcp_server(), gateway_reads, gateway_writes))
+    serving = asyncio.create_task(serve_streams(gateway.agent_server(), gateway_reads, gateway_writes))
 
     async def stop() -> None:
         serving.cancel()

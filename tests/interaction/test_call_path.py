@@ -17,7 +17,6 @@ from transports import odd_server, served, settled
 from wires import HttpWire, call_text, http_wire, opening
 
 import smart_mcp_proxy
-from smart_mcp_proxy.fastmcp_compat.eras import open_server
 from smart_mcp_proxy.gateway import Gateway
 from smart_mcp_proxy.gateway.observability.tracing import Sampler
 from smart_mcp_proxy.io.busy_poll import BusyPoll, Side
@@ -128,11 +127,7 @@ async def on_pipes(gateway: Gateway, era: Era, part: str = PACKAGE) -> tuple[Pas
     client = PipeClient(era, to_gateway, answers)
     served_client = _Client(gateway, reader, writer, asyncio.Event(), Greeted(None))
 
-    async def serve() -> None:
-        async with open_server(gateway.mcp_server()) as pair:
-            await served_client.serve(pair)
-
-    serving = asyncio.create_task(serve())
+    serving = asyncio.create_task(served_client.serve(gateway.agent_server()))
     try:
         await client.ask(json.dumps({"jsonrpc": "2.0", "id": 0, **opening(era)}).encode())
         if era == "handshake":

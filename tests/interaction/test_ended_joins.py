@@ -11,16 +11,14 @@ from typing import Any
 
 import anyio
 import pytest
-from fastmcp import FastMCP
-from fastmcp.server.low_level import LowLevelServer
 from living import living
 from mcp.server.connection import Connection
 from mcp.server.runner import ServerRunner
 from mcp.shared.jsonrpc_dispatcher import JSONRPCDispatcher
 from transports import odd_server, settled
 
-from smart_mcp_proxy.fastmcp_compat.eras import ServePair, open_server
 from smart_mcp_proxy.fastmcp_compat.methods import CheckedClient, HandshakeClient
+from smart_mcp_proxy.fastmcp_compat.server import AgentServer
 from smart_mcp_proxy.gateway import Gateway
 from smart_mcp_proxy.gateway.sessions.tool_surface import PooledTools
 from smart_mcp_proxy.gateway.shared.sessions import Session
@@ -34,8 +32,7 @@ pytestmark = [pytest.mark.anyio, pytest.mark.requirement("sessions-freed")]
 ENDED = 10
 LIMIT_S = 30
 KEPT = (
-    FastMCP,
-    LowLevelServer,
+    AgentServer,
     Session,
     HandshakeClient,
     CheckedClient,
@@ -61,12 +58,12 @@ def alive() -> Counter[str]:
     return Counter(type(each).__name__ for each in living(KEPT))
 
 
-async def visit(gateway: Gateway, serve: ServePair, era: str) -> None:
+async def visit(gateway: Gateway, server: AgentServer, era: str) -> None:
     """A client that lists, searches, calls and leaves."""
     ours, theirs = socket.socketpair()
     reader, writer = await open_joined_streams(ours)
     leaving = Leaving(asyncio.Event(), lambda: False)
-    serving = asyncio.create_task(serve_joined(gateway, serve, reader, writer, leaving, EVERY_ERA))
+    serving = asyncio.create_task(serve_joined(gateway, server, reader, writer, leaving, EVERY_ERA))
     answers, requests = await asyncio.open_connection(sock=theirs)
 
     async def ask(number: int, method: str, params: dict[str, Any]) -> None:
@@ -93,14 +90,15 @@ async def visit(gateway: Gateway, serve: ServePair, era: str) -> None:
 @pytest.mark.parametrize("era", GREETINGS)
 async def test_a_client_that_left_is_freed_without_a_collection(tmp_path: Path, era: str) -> None:
     servers = {"new": odd_server("modern")}
-    async with settled(tmp_path, servers) as gateway, open_server(gateway.mcp_server()) as serve:
-        await visit(gateway, serve, era)
+    async with settled(tmp_path, servers) as gateway:
+        server = gateway.agent_server()
+        await visit(gateway, server, era)
         gc.collect()
         gc.disable()
         try:
             before = alive()
             for _ in range(ENDED):
-                await visit(gateway, serve, era)
+                await visit(gateway, server, era)
             gc.collect(0)  # a cancelled task leaves a circle of its traceback, which is as young as its end
             with anyio.fail_after(LIMIT_S):
                 while alive() - before:

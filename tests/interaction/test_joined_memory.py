@@ -15,7 +15,7 @@ from agents import Era
 from transports import odd_server, settled
 from wires import opening
 
-from smart_mcp_proxy.fastmcp_compat.eras import ServePair, open_server
+from smart_mcp_proxy.fastmcp_compat.server import AgentServer
 from smart_mcp_proxy.gateway import Gateway
 from smart_mcp_proxy.greeting.eras import EVERY_ERA
 from smart_mcp_proxy.web.stdio.stdio import Leaving, serve_joined
@@ -32,14 +32,14 @@ MOST_TASKS = 2
 
 
 @asynccontextmanager
-async def joined(gateway: Gateway, serve: ServePair, era: Era) -> AsyncIterator[None]:
+async def joined(gateway: Gateway, server: AgentServer, era: Era) -> AsyncIterator[None]:
     """A client that has listed the tools, which the SDK answers, and called one past it."""
     loop = asyncio.get_running_loop()
     ours, theirs = socket.socketpair()
     ours.setblocking(False)
     reader, writer = await open_joined_streams(theirs)
     leaving = Leaving(asyncio.Event(), lambda: False)
-    serving = asyncio.create_task(serve_joined(gateway, serve, reader, writer, leaving, EVERY_ERA))
+    serving = asyncio.create_task(serve_joined(gateway, server, reader, writer, leaving, EVERY_ERA))
 
     async def ask(number: int, request: dict[str, Any]) -> None:
         await loop.sock_sendall(ours, json.dumps({"jsonrpc": "2.0", "id": number, **request}).encode() + b"\n")
@@ -63,12 +63,10 @@ async def joined(gateway: Gateway, serve: ServePair, era: Era) -> AsyncIterator[
 @pytest.mark.parametrize("era", ["handshake", "modern"])
 async def test_a_joined_client_costs_little(era: Era, tmp_path: Path) -> None:
     """It has no server, streams or reading and writing tasks of its own."""
-    async with (
-        settled(tmp_path, {"old": odd_server(era)}) as gateway,
-        open_server(gateway.mcp_server()) as serve,
-    ):
+    async with settled(tmp_path, {"old": odd_server(era)}) as gateway:
+        server = gateway.agent_server()
         for _ in range(3):
-            async with joined(gateway, serve, era):
+            async with joined(gateway, server, era):
                 pass
         gc.collect()
         gc.disable()
@@ -77,7 +75,7 @@ async def test_a_joined_client_costs_little(era: Era, tmp_path: Path) -> None:
             before, tasks = tracemalloc.get_traced_memory()[0], len(asyncio.all_tasks())
             async with AsyncExitStack() as stack:
                 for _ in range(CLIENTS):
-                    await stack.enter_async_context(joined(gateway, serve, era))
+                    await stack.enter_async_context(joined(gateway, server, era))
                 held = (tracemalloc.get_traced_memory()[0] - before) / CLIENTS
                 more_tasks = (len(asyncio.all_tasks()) - tasks) / CLIENTS
         finally:

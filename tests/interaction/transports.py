@@ -123,7 +123,7 @@ async def in_memory(gateway: Gateway, era: Era, **capabilities: Any) -> AsyncIte
         gateway_reads,
         gateway_writes,
         from_gateway,
-        _running(serve_streams(gateway.mcp_server(), gateway_reads, gateway_writes)),
+        _running(serve_streams(gateway.agent_server(), gateway_reads, gateway_writes)),
         _running(agent.listen()),
     ):
         await agent.greet()

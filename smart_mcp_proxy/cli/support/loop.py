@@ -28,8 +28,12 @@ def run(work: Coroutine[Any, Any, int]) -> int:
     return anyio.run(result, backend_options={"loop_factory": _new_loop})
 
 
-def load_sparingly() -> None:
-    """Has the rest of a start import less: what few sessions need is loaded when one does."""
+def load_sparingly(*, is_http: bool = False) -> None:
+    """Has the rest of a start import less: what few sessions need is loaded when one does.
+
+    Args:
+        is_http: FastMCP is going to serve.
+    """
     _defer_models()
     # Here and below, not above: clients on stdio are answered before.
     from smart_mcp_proxy.fastmcp_compat.packages import defer_packages, restore_packages
@@ -38,8 +42,9 @@ def load_sparingly() -> None:
     # Threads for products of matrices are busy for 50 ms at first; a search multiplies one matrix with a vector, which
     # memory limits.
     _import_with("numpy", "OPENBLAS_NUM_THREADS", "1")
-    # Its handlers are taken away as soon as there is a server, see fastmcp_compat/server.py.
-    _import_with("fastmcp", "FASTMCP_LOG_ENABLED", "false")
+    if is_http:
+        # Its handlers are taken away as soon as there is a server, see fastmcp_compat/fastmcp_server.py.
+        _import_with("fastmcp", "FASTMCP_LOG_ENABLED", "false")
     restore_packages()
 
 

@@ -22,7 +22,7 @@ from starlette.responses import JSONResponse, Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from smart_mcp_proxy.errors import RateLimitedError
-from smart_mcp_proxy.fastmcp_compat.endings import free_ended_connections
+from smart_mcp_proxy.fastmcp_compat.fastmcp_server import find_raw_methods
 from smart_mcp_proxy.fastmcp_compat.handlers import ClientSession
 from smart_mcp_proxy.fastmcp_compat.http.sessions import (
     MAX_SESSIONS,
@@ -36,7 +36,6 @@ from smart_mcp_proxy.fastmcp_compat.http.sessions import (
 from smart_mcp_proxy.fastmcp_compat.message_guard import is_hello, read_request_id, refuse, refuse_used_id
 from smart_mcp_proxy.fastmcp_compat.methods import CheckedClient
 from smart_mcp_proxy.fastmcp_compat.paths import get_request_path, principal
-from smart_mcp_proxy.fastmcp_compat.server import askable_sessions, get_checked_clients
 from smart_mcp_proxy.models import LOCAL, Principal
 
 KNOWN_VALUES = 256
@@ -89,9 +88,9 @@ class HttpApp:
     name_session: Callable[[str], str] = str
 
     def __post_init__(self) -> None:
-        free_ended_connections()
-        self._checked = get_checked_clients(self.server)
-        self._askable = askable_sessions(self.server)
+        methods = find_raw_methods(self.server)
+        self._checked: Mapping[str | None, CheckedClient] = methods.checked
+        self._askable = methods.askable
         self._manager: StreamableHTTPSessionManager | None = None
         self._app = self.server.http_app(
             path=self.path,
@@ -161,7 +160,7 @@ class _Screened:
         manager: Has the sessions; its app is called for messages that can be served.
         room: Its places.
         refuse_place: See `HttpApp`.
-        checked: See `get_checked_clients`.
+        checked: See `RawMethods`.
     """
 
     def __init__(

@@ -6,7 +6,6 @@ from ipaddress import IPv4Address, IPv6Address, ip_address
 from typing import Any
 from urllib.parse import urlsplit
 
-from fastmcp.server.http import HostOriginGuardMiddleware
 from starlette.datastructures import Headers
 from starlette.responses import JSONResponse, Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
@@ -149,6 +148,9 @@ def guard_app(
         allowed_origins: Of pages that may ask; none for those of the gateway's own address alone.
         answer: Words a refusal; None for an error as REST has it.
     """
+    # Here and not above: what serves the command line needs no FastMCP.
+    from fastmcp.server.http import HostOriginGuardMiddleware
+
     hosts = list_allowed_hosts(settings) or None
     guarded = HostOriginGuardMiddleware(app, hosts, allowed_origins or None, mode="strict")
     return Refusals(PlainAddress(guarded), metadata_url, scopes, answer or _answer_rest)

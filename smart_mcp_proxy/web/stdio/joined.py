@@ -20,7 +20,6 @@ from smart_mcp_proxy.desktop.joining import peer_uid
 from smart_mcp_proxy.desktop.places import meeting_point, shared_socket
 from smart_mcp_proxy.desktop.present import JoinedClient
 from smart_mcp_proxy.errors import ConfigError, RefusedError
-from smart_mcp_proxy.fastmcp_compat.eras import open_server
 from smart_mcp_proxy.fastmcp_compat.paths import bind_joined
 from smart_mcp_proxy.gateway import Gateway
 from smart_mcp_proxy.gateway.sessions.agent import DRAIN_S
@@ -149,15 +148,15 @@ class JoinService:
         """Lets clients in until the gateway is stopped, and serves them to their end."""
         listener.setblocking(False)
         self._place = place = _Bound(listener)
-        async with open_server(self.gateway.mcp_server()) as self._serve:  # for all: one each took 25 KB
-            place.accepting = spawn(self._accept(listener), "joining clients")
-            self._await_clients(HELLO_S)
-            try:
-                await self.stop.wait()
-            finally:
-                await place.withdraw()
-                self._hold_on()
-                await self._see_off()
+        self._server = self.gateway.agent_server()  # for all: one each took 25 KB
+        place.accepting = spawn(self._accept(listener), "joining clients")
+        self._await_clients(HELLO_S)
+        try:
+            await self.stop.wait()
+        finally:
+            await place.withdraw()
+            self._hold_on()
+            await self._see_off()
 
     async def _make_room(self, place: "_Bound") -> None:
         """Leave the place to a newer program; the clients that are here hear of it once it is taken.
@@ -304,7 +303,7 @@ class JoinService:
             with self._joined.note_client(client), bind_joined(path, settings.routing_type):
                 eras = stdio_eras(settings.stdio_era, settings.routing_type)
                 leaving = Leaving(self.stop, self.is_told)
-                await serve_joined(self.gateway, self._serve, *streams, leaving, eras)
+                await serve_joined(self.gateway, self._server, *streams, leaving, eras)
         finally:
             await self.gateway.requests.clients.leave(client)
 

@@ -14,11 +14,11 @@ from mcp_types import INTERNAL_ERROR
 from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 from pydantic import ValidationError
 
-from smart_mcp_proxy.fastmcp_compat.eras import ServePair, open_server
+from smart_mcp_proxy.fastmcp_compat.eras import serve_streams
 from smart_mcp_proxy.fastmcp_compat.message_guard import refuse, refuse_overlong, refuse_used_id
 from smart_mcp_proxy.fastmcp_compat.methods import CheckedClient
 from smart_mcp_proxy.fastmcp_compat.paths import bind_pipe, get_request_path
-from smart_mcp_proxy.fastmcp_compat.server import dump_message, extract_request, parse_message, response_id
+from smart_mcp_proxy.fastmcp_compat.server import AgentServer, dump_message, extract_request, parse_message, response_id
 from smart_mcp_proxy.gateway import Gateway
 from smart_mcp_proxy.gateway.sessions.agent import DRAIN_S
 from smart_mcp_proxy.greeting.answers import BacklogLine
@@ -136,8 +136,7 @@ async def serve_stdio(gateway: Gateway, stop: asyncio.Event, greeter: Greeter | 
         if greeted.unsent:
             writer.write(greeted.unsent)
         try:
-            async with open_server(gateway.mcp_server()) as serve:
-                await _Client(gateway, reader, writer, stop, greeted).serve(serve)
+            await _Client(gateway, reader, writer, stop, greeted).serve(gateway.agent_server())
         finally:
             with anyio.move_on_after(FLUSH_S):
                 await writer.close()
@@ -156,19 +155,19 @@ class Leaving(NamedTuple):
 
 
 async def serve_joined(
-    gateway: Gateway, serve: ServePair, reader: OfferingReader, writer: Writer, leaving: Leaving, eras: StdioEras
+    gateway: Gateway, server: AgentServer, reader: OfferingReader, writer: Writer, leaving: Leaving, eras: StdioEras
 ) -> None:
     """Serve a client among many; at the end its door hears what was read, for the rest to go elsewhere.
 
     Args:
         gateway: Answers.
-        serve: Has the SDK answer.
+        server: Has the SDK answer.
         reader: The client's messages.
         writer: Ours.
         leaving: The gateway's end.
         eras: That this client is offered.
     """
-    await _Client(gateway, reader, writer, leaving.stop, Greeted(None), (leaving, eras)).serve(serve)
+    await _Client(gateway, reader, writer, leaving.stop, Greeted(None), (leaving, eras)).serve(server)
 
 
 class _Client(AsyncResource):
@@ -217,18 +216,18 @@ class _Client(AsyncResource):
         self._all_answered = asyncio.Event()
         self._all_answered.set()
 
-    async def serve(self, serve: ServePair) -> None:
+    async def serve(self, server: AgentServer) -> None:
         """Serve until either pipe ends or a stop is requested.
 
         Args:
-            serve: Has the SDK answer what is not answered here.
+            server: Has the SDK answer what is not answered here.
         """
         heeding = spawn(self._heed(), "stop signal")
         self._messages = self._read()
         try:
             with bind_pipe(self._checked), anyio.CancelScope() as scope:
                 self._gone = scope.cancel
-                await serve(self, self, self._eras)
+                await serve_streams(server, self, self, self._eras)
         finally:
             heeding.cancel()
             # Many clients come and go on one gateway, and circles stay, see web/collector.py.

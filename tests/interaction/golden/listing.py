@@ -132,7 +132,7 @@ async def _list_tools(era: Era, **settings: Any) -> dict[str, Any]:
 
     with tempfile.TemporaryDirectory() as directory:
         async with open_gateway(Settings(data_dir=Path(directory), **settings), {}, environ={}) as gateway:
-            serving = asyncio.ensure_future(serve_streams(gateway.mcp_server(), gateway_reads, gateway_writes))
+            serving = asyncio.ensure_future(serve_streams(gateway.agent_server(), gateway_reads, gateway_writes))
             try:
                 if era == "modern":
                     return await ask(id=1, method="tools/list", params={"_meta": _MODERN_META})

@@ -151,7 +151,7 @@ async def serve_settings(
         return await serve_one_client(settings, passthrough=passthrough, profile=profile)
     # Before the gateway is imported: who connects meanwhile waits instead of being refused.
     with closing(bind(settings.host, settings.port)) as listener:
-        load_sparingly()
+        load_sparingly(is_http=True)
         from smart_mcp_proxy.cli.commands.operate.serving_http import serve_agents_over_http
 
         return await serve_agents_over_http(
