@@ -351,10 +351,7 @@ def _copy(
     former = None if beside is None else beside.read()
     is_committed = False
     try:
-        with (
-            closing(stop.connect(source)) as reading,
-            closing(stop.connect(target)) as writing,
-        ):
+        with closing(stop.connect(source)) as reading, closing(stop.connect(target)) as writing:
             reading.exec_driver_sql(_begin(reading, _STEADY, "BEGIN"))
             writing.exec_driver_sql(_begin(writing, _ALONE, "BEGIN IMMEDIATE"))
             for side in (reading, writing):

@@ -245,16 +245,14 @@ class Approvals:
         every = {key: self.count_needed(extract_server_name(key.server)) for key in keys}
         needed = {key: number for key, number in every.items() if number > 1}
         shown = {key: await self._list_shown(key) for key in needed}
-        ballot = Ballot(voter, needed) if needed else None
-        done = await self.catalog.approve(keys, by, reopens=reopens, lifts=lifts, ballot=ballot)
-        votes = await self.catalog.find_votes() if needed else ()
-        counted = {vote.key for vote in votes if vote.voter == voter and keys.get(vote.key) == vote.hash}
+        ballot = Ballot(voter, needed, {})
+        done = await self.catalog.approve(keys, by, reopens=reopens, lifts=lifts, ballot=ballot if needed else None)
+        counted = ballot.counted  # as of the vote: another one at another gateway may have ended the count since
         for key in [*done, *counted]:
-            number = len([vote for vote in votes if vote.key == key])
-            facts = {"approvals": f"{number or needed[key]} of {needed[key]}"} if key in needed else {}
+            facts = {"approvals": f"{counted.get(key, needed[key])} of {needed[key]}"} if key in needed else {}
             self._note(key, by, "approve", keys[key], **facts, **shown.get(key, {}))
         await self.follow()
-        approved, moved = (tuple(sorted(map(str, some))) for some in (done, keys.keys() - done - counted))
+        approved, moved = (tuple(sorted(map(str, some))) for some in (done, keys.keys() - done - counted.keys()))
         if moved and not approved:
             blocked = [not lifts and self._is_blocked(key) for key in keys]
             command = f"mcpproxy approve {shell_word(moved[0])}"

@@ -117,11 +117,7 @@ class _Context(OAuthContext):
 
 
 def person_provider(
-    url: str,
-    options: OAuthOptions,
-    memory: Memory,
-    browser: Browser,
-    check: Callable[[str], Awaitable[object]],
+    url: str, options: OAuthOptions, memory: Memory, browser: Browser, check: Callable[[str], Awaitable[object]]
 ) -> OAuthClientProvider:
     """Create the SDK's client for a grant that asks a person.
 

@@ -36,12 +36,7 @@ class Groups:
     """
 
     def __init__(
-        self,
-        settings: Settings,
-        profiles: Callable[[], Mapping[str, Profile]],
-        reach_of: ReachOf,
-        *,
-        is_bounded: bool,
+        self, settings: Settings, profiles: Callable[[], Mapping[str, Profile]], reach_of: ReachOf, *, is_bounded: bool
     ) -> None:
         self._roles: dict[str, Role] = {}
         for text in settings.group_roles:

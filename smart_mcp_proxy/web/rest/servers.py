@@ -304,15 +304,7 @@ def _build_sign_in_view(name: str, shown: ServerSignIn) -> SignInView:
 ROUTES = (
     Endpoint("GET", "/status", _status, "The gateway and its servers; less without the token."),
     Endpoint("GET", "/servers", _list, "All servers, secrets masked.", ServersView),
-    Endpoint(
-        "POST",
-        "/servers",
-        _add,
-        "Adds a server.",
-        ServerChange,
-        NewServer,
-        failures=(*_EDITING, ConflictError),
-    ),
+    Endpoint("POST", "/servers", _add, "Adds a server.", ServerChange, NewServer, failures=(*_EDITING, ConflictError)),
     Endpoint(
         "POST", "/servers/import", _import, "Adds a client's servers.", ServerImported, ImportText, failures=_EDITING
     ),

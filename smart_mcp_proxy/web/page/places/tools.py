@@ -21,15 +21,7 @@ async def _list(visit: PageVisit) -> Response:
     wanted = visit.read_parameters(("server", "name", "state"))
     query = wanted | {"offset": start, "limit": SHOWN}
     found, problem = await visit.try_ask("listing", query, {"total": 0, "items": []})
-    return await visit.page(
-        "tools.html",
-        problem,
-        found=found,
-        wanted=wanted,
-        start=start,
-        limit=SHOWN,
-        states=STATES,
-    )
+    return await visit.page("tools.html", problem, found=found, wanted=wanted, start=start, limit=SHOWN, states=STATES)
 
 
 async def _show_tool(visit: PageVisit) -> Response:
