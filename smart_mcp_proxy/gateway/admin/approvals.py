@@ -20,7 +20,7 @@ from smart_mcp_proxy.errors import CatalogError, ConflictError, ToolNotFoundErro
 from smart_mcp_proxy.gateway.activity.recorder import Recorder
 from smart_mcp_proxy.gateway.shared.definition_scan import collect_peers, scan_record
 from smart_mcp_proxy.models import ToolKey, Withheld, WithheldState
-from smart_mcp_proxy.names import extract_server_name, parse_canonical, parse_content, shell_word
+from smart_mcp_proxy.names import IDENTITIES, extract_server_name, parse_canonical, parse_content, shelf, shell_word
 from smart_mcp_proxy.policy import scanner
 from smart_mcp_proxy.policy.scanner import Finding
 from smart_mcp_proxy.policy.scanner.findings import EXCERPT_CHARS, escape_unsafe
@@ -266,6 +266,16 @@ class Approvals:
             if not counted:
                 raise ConflictError(f"{', '.join(moved[:3])}: {reason}.", hint=hint, data={"moved": list(moved)})
         return Decided(approved, moved, tuple(sorted(map(str, counted))))
+
+    async def close_first_lists(self, server: str) -> None:
+        """Have what a server lists first wait, too, if several people approve.
+
+        Raises:
+            CatalogError: It could not be stored.
+        """
+        if server in self.servers() and self.count_needed(server) > 1:
+            for place in (server, *(shelf(server, kind) for kind in IDENTITIES)):
+                await self.catalog.close_first_list(place)
 
     async def _list_shown(self, key: ToolKey) -> dict[str, str]:
         """Words for the log about what was shown of a definition: the fields that differ, and the findings."""

@@ -14,6 +14,7 @@ from smart_mcp_proxy.errors import ConfigError
 from smart_mcp_proxy.gateway.admin.agent_tokens import Scope
 from smart_mcp_proxy.gateway.admin.people import require_people
 from smart_mcp_proxy.models import Role
+from smart_mcp_proxy.names import IDENTITIES, shelf
 from smart_mcp_proxy.servers import ServerConfig
 from smart_mcp_proxy.settings import Settings
 from smart_mcp_proxy.web.rest import operator_token
@@ -97,6 +98,21 @@ async def test_two_who_approve_at_the_same_moment_are_both_told_so(tmp_path: Pat
         done = await approve(there, await make_headers(there, "ann"), hash_)
         assert (done["approved"], done["counted"]) == ([], ["s:a"])
         assert there.gateway.visible.find("s:a") is not None
+
+
+async def test_what_a_server_lists_that_one_person_let_in_waits_for_two(tmp_path: Path) -> None:
+    """Its first list as well: whoever may add servers could bring in anything alone."""
+    others = {"n": {"command": "true", "quarantined": True}}
+    async with opened(tmp_path, [tool("a"), tool("b")], others, approvals=2) as there:
+        headers = await make_headers(there, "ann")
+        async with plain_client(base_url=there.base, headers=headers, timeout=60) as client:
+            assert (await client.post("/api/v1/servers/n/approve")).json()["quarantined"] is False
+        catalog = there.gateway.catalog
+        for place in ("n", *(shelf("n", kind) for kind in IDENTITIES)):
+            assert catalog.is_known(place)
+        await catalog.sync("n", [tool("a")])
+        (waiting,) = there.gateway.admin.approvals.withheld("n")
+        assert (waiting.record.key.tool, there.gateway.visible.find("n:a")) == ("a", None)
 
 
 async def test_a_vote_is_for_one_definition_and_ends_with_a_block(tmp_path: Path) -> None:
