@@ -23,5 +23,6 @@ class TrustingCatalog(Catalog):
         definitions: Sequence[Mapping[str, Any]],
         review: Review | None = anything,
         folders: Collection[str] | None = None,
+        keep: Any = None,
     ) -> Diff:
-        return await super().sync(server, definitions, review, folders)
+        return await super().sync(server, definitions, review, folders, keep)

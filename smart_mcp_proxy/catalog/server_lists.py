@@ -34,6 +34,7 @@ class _Waiting:
         definitions: As the server sent them.
         review: The server's policy; None where only the user approves.
         folders: Of the server, as `prepare` takes them.
+        keep: Which others stay.
         diff: What it has changed; None before it is stored.
         had_turn: Whether it was tried to store it.
     """
@@ -42,6 +43,7 @@ class _Waiting:
     definitions: Sequence[Mapping[str, Any]]
     review: Review | None
     folders: Collection[str] | None = None
+    keep: tools.Keep = tools.KEEP_NONE
     diff: Diff | None = None
     had_turn: bool = False
 
@@ -106,6 +108,7 @@ class ServerLists(Archive):
         definitions: Sequence[Mapping[str, Any]],
         review: Review | None = None,
         folders: Collection[str] | None = None,
+        keep: tools.Keep = tools.KEEP_NONE,
     ) -> Diff:
         """Makes the catalog's tools of `server` equal to its full list, and returns what changed.
 
@@ -120,8 +123,10 @@ class ServerLists(Archive):
                 the user does. Called in the catalog's thread.
             folders: Those of the server, in whose place an approved definition may have named others: it stays approved
                 as it was read. None where every difference is a change.
+            keep: Which tools stay although the list lacks them. Called in the catalog's thread, in the transaction that
+                writes.
         """
-        waiting = _Waiting(server, definitions, review, folders)
+        waiting = _Waiting(server, definitions, review, folders, keep)
         self._waiting.append(waiting)
         await self._database.run(partial(self._sync_waiting, waiting))
         if waiting.diff is None:  # it failed together with others: by itself it tells whether it was the cause
@@ -180,7 +185,7 @@ class ServerLists(Archive):
         for server, each in lists.items():
             store = self._database
             wanted = prepare(server, each.definitions, before, store.unstorable, store.longest_bytes, each.folders)
-            heard[server] = UnstoredServerList(wanted, each.review)
+            heard[server] = UnstoredServerList(wanted, each.review, each.keep)
             self._listed[server] = {tool.key.tool: tool.hash for tool in wanted.values()}
         try:
             self._store(heard, now_s)
@@ -196,7 +201,7 @@ class ServerLists(Archive):
 
         def store(connection: Connection) -> None:
             for server, one in unstored.items():
-                written = tools.store(connection, server, one.wanted, self._name_limit, self._seals)
+                written = tools.store(connection, server, one.wanted, self._name_limit, self._seals, one.keep)
                 # In the same transaction: no list stands in the file without what was agreed to with it.
                 approvals.settle(connection, server, one.wanted, one.review, self._seals, written=written, now_s=now_s)
             tools.note_syncs(connection, dict.fromkeys(unstored, now_s))
@@ -223,7 +228,7 @@ class ServerLists(Archive):
             return False
 
         def look(connection: Connection) -> bool:  # what waits for the user may be approved by the policy now
-            return tools.is_unstored(connection, server, heard.wanted, self._seals) or bool(
+            return tools.is_unstored(connection, server, heard.wanted, self._seals, heard.keep) or bool(
                 approvals.settlement(connection, server, heard.wanted, heard.review, self._seals)
             )
 

@@ -170,6 +170,7 @@ async def open_upstreams(base: Base, stack: AsyncExitStack) -> Upstreams:
         worker=worker,
     )
     subjects.is_wanted, subjects.on_new = fleet.has_exchanges, fleet.retry_exchanges
+    sign_ins.is_waiting = fleet.is_waiting
     stack.push_async_callback(fleet.close)
     if not worker.is_alone:
         keeper = Keeper(fleet.upstreams, worker)

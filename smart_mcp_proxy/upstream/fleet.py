@@ -122,6 +122,13 @@ class Fleet:
         elif upstream is not None:
             upstream.retry()
 
+    def is_waiting(self, name: str, person: str) -> bool:
+        """Whether there is such a server, and, where each person has their own, a connection of that person's."""
+        upstream = self.upstreams.get(name)
+        return upstream is not None and (
+            not isinstance(upstream, PersonalUpstream) or upstream.find(person) is not None
+        )
+
     def retry_exchanges(self, person: str) -> None:
         """Bring a person's next try forward at servers that take tokens traded for what the person came with."""
         for name, upstream in self.upstreams.items():

@@ -159,6 +159,7 @@ class ToolListing:
         left_out: The same of single definitions, the first hundred of them.
         unusable: How many these are.
         folders: Of tools, the folders that the server was given, which their texts may name.
+        keep: Says which other definitions stay although this list lacks them, as `Catalog.sync` asks.
     """
 
     definitions: Sequence[Mapping[str, Any]] = ()
@@ -166,6 +167,7 @@ class ToolListing:
     left_out: tuple[LeftOut, ...] = ()
     unusable: int = 0
     folders: tuple[str, ...] | None = None
+    keep: Callable[[Any, set[str]], set[str]] = lambda connection, gone: set()
 
     def read(self) -> "ToolListing":
         """The same with its definitions as objects, to be looked at again and again."""

@@ -24,6 +24,9 @@ class PersonalUpstream(Upstream):
     """Connections of each person to one server, which has none for all.
 
     A person's connection is made with their first request, and makes room for another person's when it is idle.
+
+    Attributes:
+        unlisted: People whose last list failed, by kind; each of them has it tried again by whatever they ask for.
     """
 
     is_personal = True
@@ -34,6 +37,7 @@ class PersonalUpstream(Upstream):
         self._people: dict[str, Upstream] = {}
         self._used_s: dict[str, float] = {}
         self._is_started = False
+        self.unlisted: dict[str, set[str]] = {}
         given = ("environ", "on_tools_changed", "open_session", "start_gate", "clock", "rng", "on_contents_changed")
         self._new: Callable[..., Upstream] = partial(Upstream, **{name: getattr(self, name) for name in given})
 
@@ -73,6 +77,8 @@ class PersonalUpstream(Upstream):
             upstream = self._people[person] = self._new(config, on_change=self._note_change)
             if self._is_started:
                 spawn(upstream.start(), f"upstream-{self.name} of a person")
+        for kind in [kind for kind, people in self.unlisted.items() if person in people]:
+            self._tell(self.on_tools_changed if kind == "tools" else self.on_contents_changed, self.name)
         return upstream
 
     def _make_room(self, now_s: float) -> None:

@@ -17,14 +17,7 @@ _LONGEST_PAUSE_S: Final = 60.0
 TRANSITIONS: Final[Mapping[State, frozenset[State]]] = {
     State.DISCONNECTED: frozenset({State.CONNECTING, State.DISABLED, State.QUARANTINED}),
     State.CONNECTING: frozenset(
-        {
-            State.READY,
-            State.AUTHENTICATING,
-            State.ERROR,
-            State.NEEDS_ENV,
-            State.NEEDS_AUTH,
-            State.DISCONNECTED,
-        }
+        {State.READY, State.AUTHENTICATING, State.ERROR, State.NEEDS_ENV, State.NEEDS_AUTH, State.DISCONNECTED}
     ),
     State.AUTHENTICATING: frozenset({State.CONNECTING, State.ERROR, State.NEEDS_AUTH, State.DISCONNECTED}),
     State.READY: frozenset({State.CONNECTING, State.ERROR, State.NEEDS_AUTH, State.DISCONNECTED}),

@@ -11,9 +11,9 @@ from smart_mcp_proxy.catalog.recovery.seals import Seals
 from smart_mcp_proxy.catalog.snapshot import Snapshot
 from smart_mcp_proxy.catalog.tables import approvals
 from smart_mcp_proxy.catalog.tables.following import ApprovalStanding, parse_hints
-from smart_mcp_proxy.catalog.tables.prepared_tools import PreparedTool, prepare
+from smart_mcp_proxy.catalog.tables.prepared_tools import PreparedTool, Wanted, prepare
 from smart_mcp_proxy.catalog.tables.schema import listed_names, meta
-from smart_mcp_proxy.catalog.tables.tools import store
+from smart_mcp_proxy.catalog.tables.tools import KEEP_NONE, Keep, store
 from smart_mcp_proxy.catalog.tables.upsert import upsert
 from smart_mcp_proxy.models import Review, Submission, ToolKey, ToolRecord, Withheld, WithheldState
 from smart_mcp_proxy.names import build_listed_name
@@ -28,10 +28,12 @@ class UnstoredServerList(msgspec.Struct, frozen=True):
     Attributes:
         wanted: Its tools by name.
         review: The server's policy; None where only the user approves.
+        keep: Which others stay.
     """
 
-    wanted: Mapping[str, PreparedTool]
+    wanted: Wanted
     review: Review | None = None
+    keep: Keep = KEEP_NONE
 
 
 def remember(
@@ -53,7 +55,8 @@ def remember(
         ids: For the tools that are new.
     """
     before = {record.key.tool: record for record in snapshot.collect_server_tools(server)}
-    removed = [record.id for name, record in before.items() if name not in heard.wanted]
+    gone = before.keys() - heard.wanted.keys()
+    removed = [before[name].id for name in gone - heard.keep(None, gone)]
     taken = {*snapshot.by_listed, *(each.record.listed_name for each in snapshot.withheld.values())}
     records: list[ToolRecord] = []
     withheld: list[Withheld] = []
@@ -153,7 +156,7 @@ def restore(  # noqa: PLR0913  (each is another part of the memory, or of the st
         ]
         if names:
             connection.execute(upsert(connection, listed_names).on_conflict_do_nothing(), names)
-        written = store(connection, server, each.wanted, name_limit, seals)
+        written = store(connection, server, each.wanted, name_limit, seals, each.keep)
         approvals.settle(connection, server, each.wanted, each.review, seals, written=written, now_s=now_s)
 
 

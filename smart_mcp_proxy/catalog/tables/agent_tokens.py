@@ -8,7 +8,7 @@ from typing import Final, Literal, NamedTuple
 from sqlalchemy import Connection, and_, bindparam, delete, func, insert, or_, select, update
 
 from smart_mcp_proxy.catalog.recovery.seals import Seals
-from smart_mcp_proxy.catalog.tables.schema import agent_tokens, gateway_tokens
+from smart_mcp_proxy.catalog.tables.schema import agent_tokens, approval_votes, gateway_tokens
 from smart_mcp_proxy.catalog.tables.sealed import read_trust, store_trust
 from smart_mcp_proxy.catalog.tables.upsert import replace_columns
 from smart_mcp_proxy.models import CallVariant, Role
@@ -116,10 +116,15 @@ def find(connection: Connection, seals: Seals, good_at_s: float | None = None) -
 
 
 def revoke(connection: Connection, name: str, now_s: float, seals: Seals) -> bool:
-    """Ends the token of that name for good; False if there is none that is not revoked."""
+    """Ends the token of that name for good; False if there is none that is not revoked.
+
+    What its holder has approved and still needs others' approval counts no longer.
+    """
     is_it = (agent_tokens.c.name == name) & agent_tokens.c.revoked_s.is_(None)
     ended = connection.execute(select(agent_tokens).where(is_it)).all()
     connection.execute(update(agent_tokens).where(is_it).values(revoked_s=now_s))
+    voters = [f"agent-{row.id}" for row in ended]
+    connection.execute(delete(approval_votes).where(approval_votes.c.person.in_(voters)))
     if ended and (trust := read_trust(connection, seals)) is not None:
         revoked = {id_: ends_s for id_, ends_s in (trust.revoked or {}).items() if ends_s is None or ends_s > now_s}
         for row in ended:

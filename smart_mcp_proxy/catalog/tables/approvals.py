@@ -15,7 +15,7 @@ from sqlalchemy import ColumnElement, Connection, Table, bindparam, delete, inse
 from smart_mcp_proxy.catalog.recovery.rollback_guard import CLOSED_KEY
 from smart_mcp_proxy.catalog.recovery.seals import Seals, has_hash
 from smart_mcp_proxy.catalog.tables.following import ApprovalStanding
-from smart_mcp_proxy.catalog.tables.prepared_tools import PreparedTool
+from smart_mcp_proxy.catalog.tables.prepared_tools import PreparedTool, Wanted
 from smart_mcp_proxy.catalog.tables.schema import approval_votes, approvals, baselines, former_approvals, meta
 from smart_mcp_proxy.catalog.tables.schema import tools as tools_table
 from smart_mcp_proxy.catalog.tables.sealed import note_trust, read_trust
@@ -59,10 +59,17 @@ class Voter(NamedTuple):
 
 
 class Ballot(NamedTuple):
-    """A person who approves, and how many different persons each tool needs: one where it is not named."""
+    """Vote of a person, and what it comes to.
+
+    Attributes:
+        voter: The person who approves.
+        needed: How many different persons each tool needs: one where it is not named.
+        counted: How many have approved by now what needs more of them; filled in with the vote.
+    """
 
     voter: Voter
     needed: Mapping[ToolKey, int]
+    counted: dict[ToolKey, int]
 
 
 class Vote(NamedTuple):
@@ -88,9 +95,7 @@ class Settlement(msgspec.Struct, frozen=True):
         return any(self.granted.values()) or self.is_first
 
 
-def settlement(
-    connection: Connection, server: str, wanted: Mapping[str, PreparedTool], review: Review | None, seals: Seals
-) -> Settlement:
+def settlement(connection: Connection, server: str, wanted: Wanted, review: Review | None, seals: Seals) -> Settlement:
     """Decide which definitions of a server's list become approved with it.
 
     Of a first list those that were never decided on, except what the server's policy holds back; of a later one those
@@ -165,7 +170,7 @@ def _submission(tool: PreparedTool, approved: str | None) -> Submission:
 def settle(
     connection: Connection,
     server: str,
-    wanted: Mapping[str, PreparedTool],
+    wanted: Wanted,
     review: Review | None,
     seals: Seals,
     *,
@@ -362,11 +367,7 @@ def _is(key: ToolKey, table: Table = approvals) -> ColumnElement[bool]:
 
 
 def count_votes(
-    connection: Connection,
-    found: Iterable[tuple[ToolKey, str, str]],
-    ballot: Ballot,
-    now_s: float,
-    seals: Seals,
+    connection: Connection, found: Iterable[tuple[ToolKey, str, str]], ballot: Ballot, now_s: float, seals: Seals
 ) -> list[tuple[ToolKey, str, str]]:
     """Store a person's votes; return the definitions that have as many as they need.
 
@@ -380,7 +381,8 @@ def count_votes(
         seals: Of the store.
     """
     columns, ready = approval_votes.c, []
-    voter, needed = ballot
+    voter, needed, counted = ballot
+    counted.clear()
     for key, hash_, text in found:
         if needed.get(key, 1) > 1:
             own = (columns.server_name == key.server) & (columns.name == key.tool)
@@ -389,7 +391,9 @@ def count_votes(
             seal = seals.seal("vote", *key, hash_, voter.person)
             values = (*key, hash_, voter.person, voter.name, now_s, seal)
             connection.execute(insert(approval_votes).values(dict(zip(columns.keys(), values, strict=True))))
-            if sum(vote.key == key for vote in find_votes(connection, seals)) < needed[key]:
+            number = sum(vote.key == key for vote in find_votes(connection, seals))
+            if number < needed[key]:
+                counted[key] = number
                 continue
             connection.execute(delete(approval_votes).where(own))
         ready.append((key, hash_, text))

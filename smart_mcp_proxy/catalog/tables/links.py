@@ -17,12 +17,7 @@ _PLAIN_BYTES: Final = 1_024
 
 
 def store(
-    connection: Connection,
-    principal: str,
-    server: str,
-    uris: Sequence[str],
-    now_s: float,
-    life_s: float = LINK_LIFE_S,
+    connection: Connection, principal: str, server: str, uris: Sequence[str], now_s: float, life_s: float = LINK_LIFE_S
 ) -> None:
     """Keeps the links of one result for a while; the principal's oldest ones leave, and all that are over.
 

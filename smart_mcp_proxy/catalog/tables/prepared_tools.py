@@ -48,6 +48,10 @@ class PreparedTool(msgspec.Struct, frozen=True):
         return description.encode("utf-8", "replace").decode() if isinstance(description, str) else None
 
 
+Wanted = Mapping[str, PreparedTool]
+"""A server's list, by name."""
+
+
 def prepare(
     server: str,
     definitions: Sequence[Mapping[str, Any]],

@@ -1,6 +1,6 @@
 """The SQL of tools: what a server's list changes."""
 
-from collections.abc import Collection, Container, Mapping, Sequence
+from collections.abc import Callable, Collection, Container, Mapping, Sequence
 from typing import Any
 
 import msgspec
@@ -10,7 +10,7 @@ from smart_mcp_proxy.catalog.hashing import approval_digest
 from smart_mcp_proxy.catalog.recovery.rollback_guard import GENERATION_KEY
 from smart_mcp_proxy.catalog.recovery.seals import Seals
 from smart_mcp_proxy.catalog.tables.following import forget_gone
-from smart_mcp_proxy.catalog.tables.prepared_tools import PreparedTool
+from smart_mcp_proxy.catalog.tables.prepared_tools import PreparedTool, Wanted
 from smart_mcp_proxy.catalog.tables.schema import listed_names, meta, servers, tools, unconfined
 from smart_mcp_proxy.catalog.tables.sealed import read_trust
 from smart_mcp_proxy.catalog.tables.upsert import parts, replace_columns
@@ -19,6 +19,10 @@ from smart_mcp_proxy.names import build_listed_name
 from smart_mcp_proxy.telemetry import get_logger
 
 _log = get_logger("catalog")
+
+Keep = Callable[[Connection | None, set[str]], set[str]]
+"""Of names that a list lacks, those that stay: others were listed them. Without a connection by what is known here."""
+KEEP_NONE: Keep = lambda connection, gone: set()  # noqa: E731  (its type is said once)
 
 
 # Made once: to put a statement together takes longer than to run it.
@@ -45,18 +49,20 @@ class _Plan(msgspec.Struct, frozen=True):
         return bool(self.added or self.changed or self.removed)
 
 
-def is_unstored(connection: Connection, server: str, wanted: Mapping[str, PreparedTool], seals: Seals) -> bool:
+def is_unstored(connection: Connection, server: str, wanted: Wanted, seals: Seals, keep: Keep) -> bool:
     """Whether the stored tools of `server` differ from `wanted`, or have another seal."""
-    return bool(_plan(connection, server, wanted, seals))
+    return bool(_plan(connection, server, wanted, seals, keep))
 
 
-def _plan(connection: Connection, server: str, wanted: Mapping[str, PreparedTool], seals: Seals) -> _Plan:
+def _plan(connection: Connection, server: str, wanted: Wanted, seals: Seals, keep: Keep) -> _Plan:
     stored: dict[str, tuple[int, str, str | None]] = {}
     is_ours = read_trust(connection, seals) is not None  # else gateways with another key would seal in turns
     for id_, seal, *sealed, text in connection.execute(_STORED, {"server": server}):
         _, name, listed, hash_, _ = sealed
         is_kept = not is_ours or seals.fits(seal, "tool", *sealed, text=text)
         stored[name] = (id_, listed, hash_ if is_kept else None)
+    gone = stored.keys() - wanted.keys()
+    gone -= keep(connection, gone)
     return _Plan(
         added=tuple(tool for name, tool in wanted.items() if name not in stored),
         changed=tuple(
@@ -64,15 +70,15 @@ def _plan(connection: Connection, server: str, wanted: Mapping[str, PreparedTool
             for name, tool in wanted.items()
             if name in stored and stored[name][2] != tool.hash
         ),
-        removed=tuple(id_ for name, (id_, *_) in stored.items() if name not in wanted),
+        removed=tuple(stored[name][0] for name in sorted(gone)),
     )
 
 
 def store(
-    connection: Connection, server: str, wanted: Mapping[str, PreparedTool], name_limit: int, seals: Seals
+    connection: Connection, server: str, wanted: Wanted, name_limit: int, seals: Seals, keep: Keep
 ) -> frozenset[str]:
-    """Make the stored tools of `server` equal to `wanted`; returns new and changed names."""
-    plan = _plan(connection, server, wanted, seals)
+    """Make the stored tools of `server` equal to `wanted` and those kept; returns new and changed names."""
+    plan = _plan(connection, server, wanted, seals, keep)
     if not plan:
         return frozenset()  # another process was faster
     generation = _next_generation(connection)

@@ -20,7 +20,7 @@ from smart_mcp_proxy.errors import CatalogError, ConflictError, ToolNotFoundErro
 from smart_mcp_proxy.gateway.activity.recorder import Recorder
 from smart_mcp_proxy.gateway.shared.definition_scan import collect_peers, scan_record
 from smart_mcp_proxy.models import ToolKey, Withheld, WithheldState
-from smart_mcp_proxy.names import extract_server_name, parse_canonical, parse_content, shell_word
+from smart_mcp_proxy.names import IDENTITIES, extract_server_name, parse_canonical, parse_content, shelf, shell_word
 from smart_mcp_proxy.policy import scanner
 from smart_mcp_proxy.policy.scanner import Finding
 from smart_mcp_proxy.policy.scanner.findings import EXCERPT_CHARS, escape_unsafe
@@ -245,16 +245,14 @@ class Approvals:
         every = {key: self.count_needed(extract_server_name(key.server)) for key in keys}
         needed = {key: number for key, number in every.items() if number > 1}
         shown = {key: await self._list_shown(key) for key in needed}
-        ballot = Ballot(voter, needed) if needed else None
-        done = await self.catalog.approve(keys, by, reopens=reopens, lifts=lifts, ballot=ballot)
-        votes = await self.catalog.find_votes() if needed else ()
-        counted = {vote.key for vote in votes if vote.voter == voter and keys.get(vote.key) == vote.hash}
+        ballot = Ballot(voter, needed, {})
+        done = await self.catalog.approve(keys, by, reopens=reopens, lifts=lifts, ballot=ballot if needed else None)
+        counted = ballot.counted  # as of the vote: another one at another gateway may have ended the count since
         for key in [*done, *counted]:
-            number = len([vote for vote in votes if vote.key == key])
-            facts = {"approvals": f"{number or needed[key]} of {needed[key]}"} if key in needed else {}
+            facts = {"approvals": f"{counted.get(key, needed[key])} of {needed[key]}"} if key in needed else {}
             self._note(key, by, "approve", keys[key], **facts, **shown.get(key, {}))
         await self.follow()
-        approved, moved = (tuple(sorted(map(str, some))) for some in (done, keys.keys() - done - counted))
+        approved, moved = (tuple(sorted(map(str, some))) for some in (done, keys.keys() - done - counted.keys()))
         if moved and not approved:
             blocked = [not lifts and self._is_blocked(key) for key in keys]
             command = f"mcpproxy approve {shell_word(moved[0])}"
@@ -268,6 +266,16 @@ class Approvals:
             if not counted:
                 raise ConflictError(f"{', '.join(moved[:3])}: {reason}.", hint=hint, data={"moved": list(moved)})
         return Decided(approved, moved, tuple(sorted(map(str, counted))))
+
+    async def close_first_lists(self, server: str) -> None:
+        """Have what a server lists first wait, too, if several people approve.
+
+        Raises:
+            CatalogError: It could not be stored.
+        """
+        if server in self.servers() and self.count_needed(server) > 1:
+            for place in (server, *(shelf(server, kind) for kind in IDENTITIES)):
+                await self.catalog.close_first_list(place)
 
     async def _list_shown(self, key: ToolKey) -> dict[str, str]:
         """Words for the log about what was shown of a definition: the fields that differ, and the findings."""

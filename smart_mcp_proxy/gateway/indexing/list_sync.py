@@ -28,7 +28,7 @@ from smart_mcp_proxy.models import ContentKind, Review, ServerState, ServerStatu
 from smart_mcp_proxy.names import IDENTITIES, extract_server_name, shelf
 from smart_mcp_proxy.servers import ToolFilter
 from smart_mcp_proxy.telemetry import fields, get_logger, redact, spawn
-from smart_mcp_proxy.upstream import Fleet, ToolListing, Upstream
+from smart_mcp_proxy.upstream import Fleet, PersonalUpstream, ToolListing, Upstream
 
 MERGE_S = 0.2
 """Notifications within this time are answered by one listing."""
@@ -254,6 +254,8 @@ class ListSync:
         self._notices: dict[str, Notices] = {}
         self._workers: dict[str, asyncio.Task[None]] = {}
         self._places = ListPlaces()
+        self._partly_s: dict[str, float] = {}
+        """Since when servers fail to list to some people."""
         self._missed: set[str] = set()
         """Places whose first list did not arrive while nothing of their servers was known."""
         self.problems: dict[str, tuple[str, ...]] = {}
@@ -305,11 +307,11 @@ class ListSync:
         return ", ".join(kind.name for kind in self.kinds)
 
     async def _work(self, server: str) -> None:
-        notices, pace = self._notices[server], self.pace
+        notices = self._notices[server]
         if self.loaded is not None:
             await self.loaded()
         while True:
-            await notices.due(pace.retry_s if self.state.has_failed(server) else pace.poll_s)
+            await notices.due(self._find_pause_s(server))
             before = self._read_listed_hashes(server)
             try:
                 await self._list(server)
@@ -317,6 +319,17 @@ class ListSync:
                 log.exception("%s of '%s' could not be listed, an error of the gateway", self._names(), server)
                 self._note_failure(server, self._names(), _OWN_FAULT)
             notices.read(is_changed=self._read_listed_hashes(server) != before)
+
+    def _find_pause_s(self, server: str) -> float:
+        """Find how long a quiet server is left alone; the longer, the longer it fails for some people."""
+        if self.state.has_failed(server):
+            return self.pace.retry_s
+        upstream, now_s = self.fleet.upstreams.get(server), self.pace.clock()
+        unlisted = upstream.unlisted if isinstance(upstream, PersonalUpstream) else {}
+        if not any(unlisted.get(kind.name) for kind in self.kinds):
+            self._partly_s.pop(server, None)
+            return self.pace.poll_s
+        return min(self.pace.poll_s, max(self.pace.retry_s, now_s - self._partly_s.setdefault(server, now_s)))
 
     def _read_listed_hashes(self, server: str) -> list[Mapping[str, str] | None]:
         return [self.catalog.get_listed_hashes(kind.place(server)) for kind in self.kinds]
@@ -408,10 +421,8 @@ class ListSync:
         return listing
 
     async def _store(self, place: str, listing: ToolListing) -> Diff:
-        definitions, folders = listing.definitions, listing.folders
-        if self.review is None:
-            return await self.catalog.sync(place, definitions, folders=folders)
-        return await self.catalog.sync(place, definitions, await self.review(place, definitions), folders)
+        review = None if self.review is None else await self.review(place, listing.definitions)
+        return await self.catalog.sync(place, listing.definitions, review, listing.folders, listing.keep)
 
     async def _close_first_list(self, place: str, *, has_answered: bool = False) -> None:
         """Counts a first list that failed as empty, so that what comes later waits for the user.

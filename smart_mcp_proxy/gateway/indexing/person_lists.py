@@ -9,7 +9,7 @@ import asyncio
 import hashlib
 import json
 import uuid
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from copy import copy
 from dataclasses import replace
 from functools import partial
@@ -17,12 +17,13 @@ from types import MappingProxyType
 from typing import Any, Final
 
 import msgspec
+from sqlalchemy import Connection
 
 from smart_mcp_proxy.catalog import Catalog, SealedValue, change_hash, sealed
 from smart_mcp_proxy.errors import CatalogError, UpstreamError
 from smart_mcp_proxy.gateway.indexing.list_sync import Kind
 from smart_mcp_proxy.models import ToolKey
-from smart_mcp_proxy.names import extract_server_name, identity_on
+from smart_mcp_proxy.names import identity_on
 from smart_mcp_proxy.telemetry import get_logger
 from smart_mcp_proxy.upstream import PersonalUpstream, ToolListing, Upstream
 
@@ -55,6 +56,7 @@ class PersonLists:
         self._changed = changed
         self._stamps: Mapping[str, str] = {}
         self._listed: dict[str, Mapping[str, Mapping[str, str]]] = {}
+        self._unstored: set[tuple[str, str]] = set()
 
     def __repr__(self) -> str:
         return f"<PersonLists of {len(self._listed)} people>"
@@ -74,11 +76,24 @@ class PersonLists:
         is_shown = any(record is not None and record.change_hash == hash_ for record, hash_ in stored)
         return is_shown or any(key in snapshot.withheld for key in keys)
 
-    def list_others(self, place: str, present: Iterable[str]) -> set[str]:
-        """Names that were listed at a place to people who are not among those present."""
-        here = set(present)
-        lists = (each.get(place, {}) for person, each in self._listed.items() if person not in here)
-        return {name for each in lists for name in each}
+    def keep_others(self, place: str, present: Collection[str]) -> Callable[[Connection | None, set[str]], set[str]]:
+        """Return what says which definitions stay: those listed to people who are not present.
+
+        It looks once more in the transaction that stores the list: a gateway stores whom it lists what before it stores
+        the definitions, so nothing that another one has stored meanwhile is taken for gone.
+        """
+        lists = (each.get(place, {}) for person, each in self._listed.items() if person not in present)
+        known = {name for each in lists for name in each}
+
+        def keep(connection: Connection | None, gone: set[str]) -> set[str]:
+            if connection is None or gone <= known:
+                return gone & known
+            boxes = sealed.read_all(connection, _KIND).items()
+            stored = [each for key, box in boxes if (each := self._open(key, box)) is not None]
+            theirs = (each.hashes for each in stored if each.place == place and each.person not in present)
+            return gone & known.union(*theirs)
+
+        return keep
 
     async def note(self, person: str, place: str, hashes: dict[str, str]) -> None:
         """Keep what a person was listed, in place of the last list.
@@ -86,14 +101,21 @@ class PersonLists:
         Raises:
             CatalogError: It cannot be kept; it holds here all the same.
         """
-        if self.listed_to(person).get(place) == hashes:
+        if self.listed_to(person).get(place) == hashes and (person, place) not in self._unstored:
             return
+        self._unstored.add((person, place))
         self._take(_Stored(person, place, hashes))
         self._changed()
         key = hashlib.sha256(json.dumps([person, place]).encode()).hexdigest()
         box = self._catalog.seals.seal_box(_KIND, key, msgspec.json.encode(_Stored(person, place, hashes)))
         value = SealedValue(_KIND, key, box, uuid.uuid4().hex, None)
         await self._catalog.write(partial(sealed.store, value=value), is_ordered=False)
+        self._unstored.discard((person, place))
+
+    def _open(self, key: str, box: bytes) -> _Stored | None:
+        """Read a stored list; None where something else than a gateway wrote it."""
+        data = self._catalog.seals.open_box(_KIND, key, box)
+        return None if data is None else msgspec.json.decode(data, type=_Stored)
 
     def _take(self, stored: _Stored) -> None:
         self._listed[stored.person] = {**self.listed_to(stored.person), stored.place: stored.hashes}
@@ -110,12 +132,9 @@ class PersonLists:
         boxes = await self._catalog.read(partial(sealed.read_all, kind=_KIND))
         for key, box in boxes.items():
             if stamps.get(key) != self._stamps.get(key):
-                data = self._catalog.seals.open_box(_KIND, key, box)
-                if data is None:
+                if (stored := self._open(key, box)) is None:
                     log.warning("what a person was listed was changed in the catalog by something else than a gateway")
-                    continue
-                stored = msgspec.json.decode(data, type=_Stored)
-                if self.listed_to(stored.person).get(stored.place) != stored.hashes:
+                elif self.listed_to(stored.person).get(stored.place) != stored.hashes:
                     self._take(stored)
                     self._changed()
         self._stamps = stamps
@@ -141,7 +160,7 @@ def for_people(kinds: Sequence[Kind], lists: PersonLists, catalog: Catalog) -> t
     Args:
         kinds: All that are listed.
         lists: Gets what each person was listed.
-        catalog: Holds what people who are not connected were listed.
+        catalog: Says what of one name was listed before.
     """
     return tuple(replace(kind, fetch=partial(_fetch_for_people, kind, lists, catalog)) for kind in kinds)
 
@@ -156,22 +175,24 @@ async def _fetch_for_people(kind: Kind, lists: PersonLists, catalog: Catalog, up
         return await kind.fetch(upstream)
     place = kind.place(upstream.name)
     found: dict[str, ToolListing] = {}
-    failures: list[UpstreamError] = []
+    failures: dict[str, UpstreamError] = {}
     for person, connection in upstream.list_connected():
         try:
             found[person] = await kind.fetch(connection)
         except UpstreamError as exc:
             log.warning("'%s' did not list its %s to %s: %s", upstream.name, kind.name, person, exc)
-            failures.append(exc)
+            failures[person] = exc
+    upstream.unlisted[kind.name] = set(failures)
     if failures and not found:
-        raise _hide_words(failures[0])
+        raise _hide_words(next(iter(failures.values())))
     await lists.refresh()
-    await catalog.refresh()  # what another gateway was listed for somebody else stays
     hashes = await asyncio.to_thread(_hash_lists, place, found)
     for person, theirs in hashes.items():
         await lists.note(person, place, {name: next(iter(each)) for name, each in theirs.items()})
-    others = lists.list_others(place, found)
-    return await asyncio.to_thread(_merge_lists, catalog, place, hashes, others, tuple(found.values()))
+    merged = await asyncio.to_thread(_merge_lists, catalog.get_listed_hashes(place) or {}, hashes)
+    log.debug("'%s': %d people's lists are one of %d definitions", upstream.name, len(found), len(merged))
+    first = next(iter(found.values()), ToolListing())
+    return replace(first, definitions=merged, keep=lists.keep_others(place, found))
 
 
 def _hide_words(error: UpstreamError) -> UpstreamError:
@@ -193,22 +214,12 @@ def _hash_lists(place: str, found: Mapping[str, ToolListing]) -> dict[str, _ByHa
     }
 
 
-def _merge_lists(
-    catalog: Catalog, place: str, hashes: Mapping[str, _ByHash], others: set[str], listings: Sequence[ToolListing]
-) -> ToolListing:
-    """Merge lists for the catalog; of two definitions of one name the one that stands there already stays."""
-    known = catalog.get_listed_hashes(place) or {}
+def _merge_lists(known: Mapping[str, str], hashes: Mapping[str, _ByHash]) -> tuple[Mapping[str, Any], ...]:
+    """Merge lists for the catalog; of two definitions of one name the one that is known already stays."""
     merged: dict[str, Mapping[str, Any]] = {}
     for theirs in hashes.values():
         for name, by_hash in theirs.items():
             hash_, definition = next(iter(by_hash.items()))
             if name not in merged or known.get(name) == hash_:
                 merged[name] = definition
-    snapshot, server = catalog.snapshot, extract_server_name(place)
-    waiting = (each.record for key, each in snapshot.withheld.items() if key.server == place)
-    for record in (*snapshot.by_server.get(place, ()), *waiting):
-        if record.key.tool in others and record.key.tool not in merged:
-            merged[record.key.tool] = msgspec.json.decode(record.raw)
-    log.debug("'%s': %d people's lists are one of %d definitions", server, len(hashes), len(merged))
-    first = listings[0] if listings else ToolListing()
-    return replace(first, definitions=tuple(merged.values()))
+    return tuple(merged.values())

@@ -62,6 +62,10 @@ class SignIns:
         tls: Certificates and proxies; the system's own and none if left out.
         people_url: Public address of a gateway whose page lets people sign in; empty where it does not.
         find_subject: The token that a person came with, at a time; None where they came with none.
+
+    Attributes:
+        is_waiting: Whether a server is there, and a person's connection where each has their own: nobody else's sign-in
+            is watched for.
     """
 
     def __init__(
@@ -75,6 +79,7 @@ class SignIns:
         find_subject: Callable[[str, float], str | None] = lambda person, now_s: None,
         people_url: str = "",
     ) -> None:
+        self.is_waiting: Callable[[str, str], bool] = lambda name, person: True
         self._people_url = people_url
         self._find_subject = find_subject
         self.store = RememberingStore(store or SignInFiles(data_dir / _FOLDER))
@@ -242,6 +247,8 @@ class SignIns:
         await self._is_used.wait()
         while True:
             await asyncio.sleep(_WATCH_S)
+            used = [(place, each) for place, each in self._bearers.items() if each.is_open or self.is_waiting(*place)]
+            self._bearers = dict(used)
             for bearer in await self._select_outdated(tuple(self._bearers.values())):
                 if bearer.is_open:
                     with suppress(UpstreamError):  # lost meanwhile: the stamp stays outdated, and the next look retries

@@ -17,7 +17,7 @@ from smart_mcp_proxy.gateway.admin.agent_tokens import (
     TokenNotFoundError,
 )
 from smart_mcp_proxy.models import CallVariant, Role
-from smart_mcp_proxy.web.rest.route import Endpoint, decode_body, get_admitted, get_operator_digest, get_principal
+from smart_mcp_proxy.web.rest.route import Endpoint, decode_body, get_admitted, get_operator_digest
 
 # What the descriptions say of these, the gateway checks, and words what does not fit.
 _Name = Annotated[str, msgspec.Meta(extra_json_schema={"minLength": 1, "maxLength": NAME_CHARS})]
@@ -96,7 +96,8 @@ def build_new_token_view(made: NewToken) -> TokenView:
 async def _create(gateway: Gateway, request: Request) -> TokenView:
     body = await decode_body(request, NewTokenBody)
     body.scope.require_known(gateway.visible.servers, [profile.name for profile in gateway.lists.views.profiles])
-    made = await gateway.admin.agent_tokens.create(body.name, body.scope, get_principal(request))
+    who = get_admitted(request)  # also where a token of theirs makes another one, it is the person's
+    made = await gateway.admin.agent_tokens.create(body.name, body.scope, who.person if who.principal else "")
     gateway.base.changes.announce()  # to whoever looks at the tokens
     return build_new_token_view(made)
 

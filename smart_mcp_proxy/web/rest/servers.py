@@ -155,6 +155,7 @@ async def _switch(gateway: Gateway, request: Request, *, is_enabled: bool) -> Se
 
 async def _approve(gateway: Gateway, request: Request) -> ServerChange:
     revision = request.query_params.get("revision")
+    await gateway.admin.approvals.close_first_lists(_name(request))
     return await gateway.admin.management.approve_server(
         _name(request), get_author(request), revision, principal=get_principal(request)
     )

@@ -4,6 +4,7 @@ import asyncio
 import time
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -131,6 +132,26 @@ async def test_a_store_that_is_lost_between_two_looks_does_not_end_the_watch(sig
     assert not watching.done()
     watching.cancel()
     await bearer.close()
+
+
+async def test_nobody_is_watched_for_whose_connection_is_gone(sign_ins: SignIns, store: Store) -> None:
+    """People come and go for months; whoever is connected and signed out is watched for."""
+    store.held, told = None, list[str]()
+    for person in ("ann", "bob"):
+        with pytest.raises(UpstreamAuthError):
+            await sign_ins.bearer(replace(SIGNED_IN, person=person))
+    waiting = {"ann", "bob"}
+    sign_ins.is_waiting = lambda _, person: person in waiting
+    watching = asyncio.create_task(sign_ins.watch(lambda _, person: told.append(person)))
+    for people in ({"ann", "bob"}, {"bob"}):
+        waiting &= people
+        store.put(f"of {sorted(people)}")
+        told.clear()
+        async with asyncio.timeout(LIMIT_S):
+            while len(told) < 4:
+                await asyncio.sleep(0)
+        assert set(told) == waiting
+    watching.cancel()
 
 
 async def test_what_waits_to_be_stored_does_not_keep_the_watch_from_looking(sign_ins: SignIns, store: Store) -> None:

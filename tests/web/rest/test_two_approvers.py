@@ -9,10 +9,12 @@ from page_gateway import Opened, opened, tool
 from plain_http import plain_client
 from sqlalchemy import text
 
+from smart_mcp_proxy.catalog import Ballot, Voter
 from smart_mcp_proxy.errors import ConfigError
 from smart_mcp_proxy.gateway.admin.agent_tokens import Scope
 from smart_mcp_proxy.gateway.admin.people import require_people
 from smart_mcp_proxy.models import Role
+from smart_mcp_proxy.names import IDENTITIES, shelf
 from smart_mcp_proxy.servers import ServerConfig
 from smart_mcp_proxy.settings import Settings
 from smart_mcp_proxy.web.rest import operator_token
@@ -59,6 +61,58 @@ async def test_two_people_approve_and_one_twice_does_not(tmp_path: Path) -> None
         assert [each["principal"] for each in records] == ["agent-2", "agent-3", "agent-1", "agent-1"]
         assert [each["detail"]["approvals"] for each in records] == ["2 of 2", "1 of 2", "1 of 2", "1 of 2"]
         assert records[0]["detail"]["hash"] == hash_ and "description" in records[0]["detail"]["shown"]
+
+
+async def test_tokens_that_tokens_made_are_one_person_and_a_revoked_one_none(tmp_path: Path) -> None:
+    """However long the chain is, and though the definition waits as before."""
+    async with opened(tmp_path, [tool("a"), tool("b")], approvals=2) as there:
+        await there.turn(ANOTHER)
+        hash_, tokens = read_waiting_hash(there), [await make_headers(there, "root", "admin", made_by="ann")]
+        for name in ("one", "two"):
+            async with plain_client(base_url=there.base, headers=tokens[-1], timeout=60) as client:
+                made = (await client.post("/api/v1/tokens", json={"name": name, "role": "admin"})).json()
+            tokens.append({"authorization": f"Bearer {made['token']}"})
+        for headers in tokens:
+            assert (await approve(there, headers, hash_))["counted"] == ["s:a"]
+        await there.gateway.admin.approvals.block("s:a", "operator")
+        eve, bob = await make_headers(there, "eve"), await make_headers(there, "bob")
+        assert (await approve(there, eve, hash_))["counted"] == ["s:a"]
+        await there.gateway.admin.agent_tokens.revoke("eve")
+        assert (await approve(there, bob, hash_))["counted"] == ["s:a"]
+        assert (await approve(there, tokens[0], hash_))["approved"] == ["s:a"]
+
+
+async def test_two_who_approve_at_the_same_moment_are_both_told_so(tmp_path: Path) -> None:
+    """Whichever is counted last, at whichever gateway: the other's answer is no refusal."""
+    async with opened(tmp_path, [tool("a"), tool("b")], approvals=2) as there:
+        await there.turn(ANOTHER)
+        catalog, hash_ = there.gateway.catalog, read_waiting_hash(there)
+        first, key = catalog.approve, there.gateway.admin.approvals.withheld("s")[0].record.key
+
+        async def approve_after(*args: Any, **options: Any) -> Any:
+            done = await first(*args, **options)
+            await first({key: hash_}, "bob", ballot=Ballot(Voter("bob", "bob"), {key: 2}, {}))
+            return done
+
+        catalog.approve = approve_after  # type: ignore[method-assign]
+        done = await approve(there, await make_headers(there, "ann"), hash_)
+        assert (done["approved"], done["counted"]) == ([], ["s:a"])
+        assert there.gateway.visible.find("s:a") is not None
+
+
+async def test_what_a_server_lists_that_one_person_let_in_waits_for_two(tmp_path: Path) -> None:
+    """Its first list as well: whoever may add servers could bring in anything alone."""
+    others = {"n": {"command": "true", "quarantined": True}}
+    async with opened(tmp_path, [tool("a"), tool("b")], others, approvals=2) as there:
+        headers = await make_headers(there, "ann")
+        async with plain_client(base_url=there.base, headers=headers, timeout=60) as client:
+            assert (await client.post("/api/v1/servers/n/approve")).json()["quarantined"] is False
+        catalog = there.gateway.catalog
+        for place in ("n", *(shelf("n", kind) for kind in IDENTITIES)):
+            assert catalog.is_known(place)
+        await catalog.sync("n", [tool("a")])
+        (waiting,) = there.gateway.admin.approvals.withheld("n")
+        assert (waiting.record.key.tool, there.gateway.visible.find("n:a")) == ("a", None)
 
 
 async def test_a_vote_is_for_one_definition_and_ends_with_a_block(tmp_path: Path) -> None:
