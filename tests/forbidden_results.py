@@ -11,10 +11,7 @@ SEEN: dict[str, Any] = LINK | {"uri": "mcpproxy://up/file%3A%2F%2F%2Fa"}
 
 READABLE: dict[str, tuple[Any, list[dict[str, Any]]]] = {
     "structured alone": ({"structuredContent": {"n": 1}}, [{"type": "text", "text": '{"n":1}'}]),
-    "structured beside null": (
-        {"content": None, "structuredContent": {"n": 1}},
-        [{"type": "text", "text": '{"n":1}'}],
-    ),
+    "structured beside null": ({"content": None, "structuredContent": {"n": 1}}, [{"type": "text", "text": '{"n":1}'}]),
     "nothing": ({}, []),
     "null": ({"content": None}, []),
     "failure alone": ({"isError": True}, []),
@@ -35,10 +32,7 @@ READABLE: dict[str, tuple[Any, list[dict[str, Any]]]] = {
         {"content": [{"type": "text", "text": "a", "annotations": {"audience": "all", "priority": 7}}]},
         [{"type": "text", "text": "a"}],
     ),
-    "another kind with text": (
-        {"content": [{"type": "markdown", "text": "# a"}]},
-        [{"type": "text", "text": "# a"}],
-    ),
+    "another kind with text": ({"content": [{"type": "markdown", "text": "# a"}]}, [{"type": "text", "text": "# a"}]),
     "image without mimeType": (
         {"content": [{"type": "image", "data": PNG}]},
         [{"type": "image", "data": PNG, "mimeType": "image/png"}],

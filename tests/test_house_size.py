@@ -14,10 +14,7 @@ adds, 1,500 at most, and says why."""
 MAX_MEDIAN_FILE_LINES = 150
 MAX_P90_FILE_LINES = 350
 """A limit alone fills files up to it; these show whether they drift there."""
-NO_CODE = {
-    *(tokenize.COMMENT, tokenize.NL, tokenize.NEWLINE),
-    *(tokenize.INDENT, tokenize.DEDENT, tokenize.ENDMARKER),
-}
+NO_CODE = {*(tokenize.COMMENT, tokenize.NL, tokenize.NEWLINE), *(tokenize.INDENT, tokenize.DEDENT, tokenize.ENDMARKER)}
 
 
 def count_code_lines(text: str, tree: ast.Module) -> int:

@@ -99,12 +99,7 @@ def startup_table(rows: Sequence[Mapping[str, Any]]) -> str:
     table = [["", "upstreams", "initialize s", "last server answers s"]]
     for row in rows:
         table.append(
-            [
-                labels[row["kind"]],
-                str(row["upstreams"]),
-                f"{row['initialize_s']:.2f}",
-                f"{row['last_server_s']:.2f}",
-            ]
+            [labels[row["kind"]], str(row["upstreams"]), f"{row['initialize_s']:.2f}", f"{row['last_server_s']:.2f}"]
         )
     return "\n".join(
         ["start-up, raw stdio upstreams (seconds from the spawn, median of the rounds)", aligned(table), ""]

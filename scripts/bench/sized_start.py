@@ -64,10 +64,7 @@ class Catalog:
         port = free_port()
         command = self.command("--http", "--port", str(port), embedder=embedder)
         began = time.perf_counter()
-        with (
-            spawn(command, self._folder / "gateway.log") as process,
-            time_limit(_LIMIT_S, "the gateway"),
-        ):
+        with spawn(command, self._folder / "gateway.log") as process, time_limit(_LIMIT_S, "the gateway"):
             while _answer(port, "/readyz") is None:
                 time.sleep(_PAUSE_S)
             found = {"ready_s": time.perf_counter() - began} | _named("ready", process.pid)

@@ -5,13 +5,7 @@ import tomllib
 from pathlib import Path
 
 from pages.observations import COLUMNS
-from smart_mcp_proxy.client_files import (
-    KNOWN_CLIENTS,
-    OUR_NAME,
-    Door,
-    KnownClient,
-    our_entry,
-)
+from smart_mcp_proxy.client_files import KNOWN_CLIENTS, OUR_NAME, Door, KnownClient, our_entry
 from smart_mcp_proxy.client_files.clients import LIST
 from smart_mcp_proxy.client_files.texts import edit
 from smart_mcp_proxy.errors import ProxyError

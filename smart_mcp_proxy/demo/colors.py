@@ -38,9 +38,7 @@ _PART = {"minimum": 0, "maximum": 255}
 
 
 @SERVER.tool(
-    "Hex to RGB",
-    {"red": integer("0 to 255"), "green": integer("0 to 255"), "blue": integer("0 to 255")},
-    color=_COLOR,
+    "Hex to RGB", {"red": integer("0 to 255"), "green": integer("0 to 255"), "blue": integer("0 to 255")}, color=_COLOR
 )
 def hex_to_rgb(color: str) -> dict[str, Any]:
     """Convert a hexadecimal color code or a color name to its red, green and blue parts."""

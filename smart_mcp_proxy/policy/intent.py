@@ -42,9 +42,7 @@ def check_intent(intent: Intent) -> Decision:
         )
     if len(intent.reason) > REASON_LIMIT_CHARS:
         return Decision(
-            False,
-            f"intent_reason has {len(intent.reason)} characters.",
-            f"At most {REASON_LIMIT_CHARS} are accepted.",
+            False, f"intent_reason has {len(intent.reason)} characters.", f"At most {REASON_LIMIT_CHARS} are accepted."
         )
     return ALLOWED
 
@@ -75,14 +73,10 @@ def decide(
         )
     if variant != "destructive" and annotations.get("destructiveHint") is True:
         return Decision(
-            False,
-            f"Tool '{key}' is marked destructive by its server.",
-            "Ask the user, then use call_tool_destructive.",
+            False, f"Tool '{key}' is marked destructive by its server.", "Ask the user, then use call_tool_destructive."
         )
     if variant == "read" and is_strict and annotations.get("readOnlyHint") is not True:
         return Decision(
-            False,
-            f"Tool '{key}' is not marked read-only by its server.",
-            f"Use call_tool_{call_with(annotations)}.",
+            False, f"Tool '{key}' is not marked read-only by its server.", f"Use call_tool_{call_with(annotations)}."
         )
     return ALLOWED

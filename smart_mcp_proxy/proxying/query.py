@@ -16,11 +16,7 @@ PAGE_BYTES = 1 << 20
 """A page ends here even where no limit is asked for: no agent reads more, and many clients take no more at once."""
 NAMES_SHOWN = 10
 """Of those that a name may mean."""
-_LISTED_TYPES: Mapping[ProxyType, str] = {
-    "tool": "Tool",
-    "resource": "Resource | ResourceTemplate",
-    "prompt": "Prompt",
-}
+_LISTED_TYPES: Mapping[ProxyType, str] = {"tool": "Tool", "resource": "Resource | ResourceTemplate", "prompt": "Prompt"}
 _members = msgspec.json.Decoder(dict[str, msgspec.Raw])
 
 
@@ -96,11 +92,7 @@ def list_result(operation: Operation, listed: Iterable[Listed]) -> bytes:
 def info_result(operation: Operation, found: Listed) -> bytes:
     """Build the result of `info`: one definition."""
     meta = proxy_meta(
-        proxyAction="info",
-        proxyType=operation.type,
-        proxyPath=operation.path,
-        pythonType=found.python_type,
-        many=False,
+        proxyAction="info", proxyType=operation.type, proxyPath=operation.path, pythonType=found.python_type, many=False
     )
     return build_embedded_result(proxy_uri(operation), found.encode_definition(), meta)
 

@@ -122,9 +122,7 @@ _Networks = Annotated[
     _accepts("addresses and networks such as 10.0.0.5,10.1.0.0/16,fd00::/8, separated by commas"),
 ]
 _Users = Annotated[
-    _Names,
-    AfterValidator(are_users),
-    _accepts("users such as ann@example.com=write,@example.com, separated by commas"),
+    _Names, AfterValidator(are_users), _accepts("users such as ann@example.com=write,@example.com, separated by commas")
 ]
 _Operators = Annotated[
     _Names, AfterValidator(are_users), _accepts("users such as ann@example.com,@example.com, separated by commas")
@@ -147,8 +145,7 @@ _ReplicaName = Annotated[
     _accepts("lower-case letters, digits and hyphens, at most 63"),
 ]
 _Argv = Annotated[
-    Annotated[tuple[str, ...], BeforeValidator(_split_argv)] | None,
-    _accepts("a command line with balanced quotes"),
+    Annotated[tuple[str, ...], BeforeValidator(_split_argv)] | None, _accepts("a command line with balanced quotes")
 ]
 
 

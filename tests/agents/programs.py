@@ -13,13 +13,7 @@ CLOSED = "http://127.0.0.1:9"
 """A proxy that does not exist: what an agent asks of any other host fails at once."""
 START_MS = 120_000
 """Both agents of `.ci/run` go on without a server that takes longer than 30 s, which a loaded machine may need."""
-QUIET = {
-    "HTTP_PROXY": CLOSED,
-    "HTTPS_PROXY": CLOSED,
-    "NO_PROXY": "127.0.0.1,localhost",
-    "DO_NOT_TRACK": "1",
-    "CI": "1",
-}
+QUIET = {"HTTP_PROXY": CLOSED, "HTTPS_PROXY": CLOSED, "NO_PROXY": "127.0.0.1,localhost", "DO_NOT_TRACK": "1", "CI": "1"}
 
 
 @dataclass(frozen=True)

@@ -28,10 +28,7 @@ async def found(catalog: Catalog, handle: str) -> Toolset | None:
 
 async def test_a_toolset_is_found_by_its_handle_in_every_process(store: Any) -> None:
     """Whole, and in the order of its tools; the letter counts."""
-    async with (
-        store.opened() as catalog,
-        store.opened() as other,
-    ):
+    async with store.opened() as catalog, store.opened() as other:
         await stored(catalog, made("aB"))
         assert await found(other, "aB") == made("aB")
         assert await found(other, "ab") is None

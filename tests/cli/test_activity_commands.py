@@ -126,8 +126,7 @@ def test_a_spreadsheet_takes_no_exported_cell_for_a_formula(filled: Path, run: R
 
 
 @pytest.mark.parametrize(
-    ("words", "said"),
-    [(["list", "--since", "yesterday"], "since is 'yesterday'"), (["list", "--kind", "x"], "--kind")],
+    ("words", "said"), [(["list", "--since", "yesterday"], "since is 'yesterday'"), (["list", "--kind", "x"], "--kind")]
 )
 def test_a_filter_that_means_nothing_is_refused(filled: Path, run: Run, words: list[str], said: str) -> None:
     """With the help that explains it."""

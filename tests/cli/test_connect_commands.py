@@ -92,11 +92,7 @@ def test_every_client_is_connected_and_disconnected(run: Run, home: Path, client
 
 @pytest.mark.parametrize(
     ("client", "written"),
-    [
-        ("codex", 'env_vars = ["DOCS_TOKEN", "MY_API_KEY"]'),
-        ("gemini", '"MY_API_KEY": "$MY_API_KEY"'),
-        ("cursor", ""),
-    ],
+    [("codex", 'env_vars = ["DOCS_TOKEN", "MY_API_KEY"]'), ("gemini", '"MY_API_KEY": "$MY_API_KEY"'), ("cursor", "")],
 )
 def test_variables_that_a_client_would_withhold_are_let_through(
     run: Run, home: Path, client: str, written: str

@@ -30,14 +30,7 @@ def answer(words: list[str], steps: Steps, folder: Path) -> tuple[int, str]:
     env = environment(folder / "data", ISOLATION="sandbox") | {"HOME": str(folder), "TERM": "dumb"}
     # A keyring that cannot be asked, whatever this machine has.
     env |= {"PYTHON_KEYRING_BACKEND": "keyring.backends.fail.Keyring"}
-    process = subprocess.Popen(
-        [*PROGRAM, *words],
-        cwd=folder,
-        env=env,
-        stdin=theirs,
-        stdout=theirs,
-        stderr=theirs,
-    )
+    process = subprocess.Popen([*PROGRAM, *words], cwd=folder, env=env, stdin=theirs, stdout=theirs, stderr=theirs)
     os.close(theirs)
     said = b""
     waiting = list(steps)

@@ -78,8 +78,7 @@ async def test_proxy_gives_the_tools_own_answer(client: ProxyClient) -> None:
 
 @pytest.mark.seed("client-validates")
 @pytest.mark.parametrize(
-    "wrong",
-    [("x", "list"), ("tool", "x"), ("tool", "info"), ("tool", "list", "path"), ("tool", "info", "add", {})],
+    "wrong", [("x", "list"), ("tool", "x"), ("tool", "info"), ("tool", "list", "path"), ("tool", "info", "add", {})]
 )
 async def test_what_does_not_go_together_is_not_sent(wrong: tuple[Any, ...]) -> None:
     """The client needs no connection to say so."""

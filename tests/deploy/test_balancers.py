@@ -203,9 +203,7 @@ async def _served_while_it_stops(fleet: Fleet, home: str) -> Counter[str]:
     return served
 
 
-async def test_events_are_passed_on_as_they_come_and_so_are_clients_that_leave(
-    shared_fleet: tuple[Rig, Fleet],
-) -> None:
+async def test_events_are_passed_on_as_they_come_and_so_are_clients_that_leave(shared_fleet: tuple[Rig, Fleet]) -> None:
     """Progress arrives while the call is still under way: the call ends only afterwards. To leave cancels it."""
     rig, fleet = shared_fleet
     async with asyncio.timeout(DEADLINE_S):

@@ -99,11 +99,7 @@ class Home:
         jira = subprocess.Popen([sys.executable, self.folder / "jira.py", str(self._jira_port)], env=self.env)
         words = ["-m", "smart_mcp_proxy", "serve", "--http", "--port", str(self.port), "--json"]
         with subprocess.Popen(
-            [sys.executable, *words],
-            cwd=self.folder,
-            env=self.env,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.DEVNULL,
+            [sys.executable, *words], cwd=self.folder, env=self.env, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL
         ) as gateway:
             try:
                 assert gateway.stdout is not None

@@ -35,9 +35,7 @@ OUTSIDE = {
     r"mcpproxy service install": "the user's service manager",
 }
 """What is not run here, by the beginning of the command, and what it needs; each row holds back at least one."""
-STATUS = {
-    "mcpproxy check github:create_issue@sha256:0123456789abcdef": 13,
-}
+STATUS = {"mcpproxy check github:create_issue@sha256:0123456789abcdef": 13}
 """Commands that are shown because they fail."""
 LEAST = 60
 

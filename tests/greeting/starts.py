@@ -157,10 +157,7 @@ def environment(folder: Path, **settings: str) -> dict[str, str]:
     """The variables of a gateway on the data directory `folder/data`."""
     environ = {name: text for name, text in os.environ.items() if not name.startswith("MCPPROXY_")}
     environ |= {"MCPPROXY_CONFIG_PATH": str(folder / "servers.json"), "MCPPROXY_DATA_DIR": str(folder / "data")}
-    environ |= {
-        "MCPPROXY_SHARED": "false",
-        "MCPPROXY_ISOLATION": "none",
-    }  # they have tests of their own
+    environ |= {"MCPPROXY_SHARED": "false", "MCPPROXY_ISOLATION": "none"}  # they have tests of their own
     return environ | {f"MCPPROXY_{name}": text for name, text in settings.items()}
 
 

@@ -15,11 +15,7 @@ from smart_mcp_proxy.greeting.record import default_answers
 KNOWN, NAME = default_answers()
 META = "io.modelcontextprotocol/"
 CLIENT = {"name": "test", "version": "1"}
-ENVELOPE = {
-    META + "protocolVersion": "2026-07-28",
-    META + "clientInfo": CLIENT,
-    META + "clientCapabilities": {},
-}
+ENVELOPE = {META + "protocolVersion": "2026-07-28", META + "clientInfo": CLIENT, META + "clientCapabilities": {}}
 
 
 def line(method: str, request_id: Any = 1, **params: Any) -> bytes:

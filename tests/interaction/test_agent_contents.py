@@ -59,11 +59,7 @@ LISTED: dict[str, Any] = {
     ],
     "resourceTemplates": [{"uriTemplate": "test://t/{id}/data{?more}", "name": "t", "mimeType": "text/plain"}],
 }
-METHODS = {
-    "prompts/list": "prompts",
-    "resources/list": "resources",
-    "resources/templates/list": "resourceTemplates",
-}
+METHODS = {"prompts/list": "prompts", "resources/list": "resources", "resources/templates/list": "resourceTemplates"}
 
 
 def server(mode: str, file: Path, **entry: Any) -> dict[str, Any]:

@@ -133,10 +133,7 @@ async def test_a_principal_finds_what_its_token_and_its_profile_reach(era: Any, 
         write(tmp_path / name, **LISTED)
     servers = {name: server("modern", tmp_path / name) for name in ("left", "right")}
     profiles = {"half": {"servers": ["right"]}, "few": {"tools": ["left:draft"]}}
-    async with (
-        settled(tmp_path / "data", servers, profiles=profiles) as gateway,
-        served(gateway, token="own") as base,
-    ):
+    async with settled(tmp_path / "data", servers, profiles=profiles) as gateway, served(gateway, token="own") as base:
         secret = (await gateway.admin.agent_tokens.create("left", Scope(("left",), "read"))).secret
         for token, path in ((secret, "/mcp"), ("own", "/mcp/p/half"), ("own", "/mcp/p/few"), ("own", "/mcp")):
             headers = {"authorization": f"Bearer {token}"}

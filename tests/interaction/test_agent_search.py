@@ -62,8 +62,7 @@ async def test_a_search_finds_the_tool_and_says_how_to_call_it(agent: Agent) -> 
 
 @pytest.mark.requirement("search-call-with")
 @pytest.mark.parametrize(
-    ("tool", "call_with"),
-    [("look", "call_tool_read"), ("erase", "call_tool_destructive"), ("echo", "call_tool_write")],
+    ("tool", "call_with"), [("look", "call_tool_read"), ("erase", "call_tool_destructive"), ("echo", "call_tool_write")]
 )
 async def test_call_with_follows_the_hints(agent: Agent, tool: str, call_with: str) -> None:
     """Read-only, destructive, and nothing said."""

@@ -465,10 +465,7 @@ async def listen(agent: StreamAgent, *uris: str) -> None:
 async def test_a_client_hears_of_a_changed_skill_once_it_may_be_read(era: Any, server_era: Any, tmp_path: Path) -> None:
     """Of its file, and of the list that it left and came back to; what waits for the user is read by nobody."""
     server = shelf_of(tmp_path, "left", server_era, speaks=True)
-    async with (
-        settled(tmp_path / "data", {"left": server.entry}) as gateway,
-        in_memory(gateway, era) as agent,
-    ):
+    async with settled(tmp_path / "data", {"left": server.entry}) as gateway, in_memory(gateway, era) as agent:
         assert isinstance(agent, StreamAgent)
         assert agent.greeting["result"]["capabilities"]["resources"] == {"subscribe": True, "listChanged": True}
         await listen(agent, GUIDE)
@@ -490,10 +487,7 @@ async def test_a_client_hears_of_a_changed_skill_once_it_may_be_read(era: Any, s
 async def test_a_client_hears_when_the_list_of_skills_changes(era: Any, server_era: Any, tmp_path: Path) -> None:
     """By its resources' list: with a skill that is gone at once, with a new one once it is approved."""
     server = shelf_of(tmp_path, "left", server_era, speaks=True)
-    async with (
-        settled(tmp_path / "data", {"left": server.entry}) as gateway,
-        in_memory(gateway, era) as agent,
-    ):
+    async with settled(tmp_path / "data", {"left": server.entry}) as gateway, in_memory(gateway, era) as agent:
         assert isinstance(agent, StreamAgent)
         await listen(agent)
         new = {"SKILL.md": main_file("new")}
@@ -512,10 +506,7 @@ async def test_an_update_of_a_skill_that_did_not_change_is_told_to_nobody(tmp_pa
     daily = {**skill("skill://daily", {}), "resources": "dynamic"}
     files = served_files(ROOT, FILES) | {"skill://daily/SKILL.md": main_file("daily")}
     server = shelf_of(tmp_path, "left", speaks=True, skills=[skill(ROOT, FILES), daily], files=files)
-    async with (
-        settled(tmp_path / "data", {"left": server.entry}) as gateway,
-        in_memory(gateway, "modern") as agent,
-    ):
+    async with settled(tmp_path / "data", {"left": server.entry}) as gateway, in_memory(gateway, "modern") as agent:
         assert isinstance(agent, StreamAgent)
         await listen(agent, GUIDE, "skill://left/daily/today.md")
         touched = {"uris": [f"{ROOT}/references/GUIDE.md", "skill://daily/today.md"]}

@@ -234,10 +234,7 @@ async def test_a_toolset_is_served_for_an_hour(ledger: Path, tmp_path: Path) -> 
 @pytest.mark.long  # much work for one test
 async def test_another_process_on_the_catalog_serves_it_too(ledger: Path, tmp_path: Path) -> None:
     """It is kept in the catalog's file."""
-    async with (
-        at_gateway(tmp_path, ledger) as (_, _, agent),
-        at_gateway(tmp_path, ledger) as (_, other_base, _),
-    ):
+    async with at_gateway(tmp_path, ledger) as (_, _, agent), at_gateway(tmp_path, ledger) as (_, other_base, _):
         answer = await found(agent, "new:look")
         async with over_http(other_base, "modern", path=place(answer["toolset"])) as own:
             assert await names(own) == [tool["listed_name"] for tool in answer["tools"]]

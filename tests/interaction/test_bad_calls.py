@@ -32,14 +32,7 @@ BAD_CALLS = [
     ("B35 empty query", SEARCH, {"query": ""}, "invalid_request", "query is empty.", "Say in a few words"),
     ("B35 blank query", SEARCH, {"query": " \t\n"}, "invalid_request", "query is empty.", "Say in a few words"),
     ("B35 no query", SEARCH, {}, INVALID, "query is missing.", "query (required)"),
-    (
-        "B35 query null",
-        SEARCH,
-        {"query": None},
-        INVALID,
-        "query is missing.",
-        "query (required)",
-    ),
+    ("B35 query null", SEARCH, {"query": None}, INVALID, "query is missing.", "query (required)"),
     (
         "B35 query list",
         SEARCH,

@@ -104,10 +104,7 @@ async def test_a_bug_behind_rest_or_the_broker_is_that_requests_alone(
     # A server of another test, in this process, may have silenced it.
     monkeypatch.setattr(logging.getLogger("uvicorn"), "propagate", True)
     caplog.set_level(logging.ERROR, logger="uvicorn.error")
-    async with (
-        settled(tmp_path, {"old": odd_server("handshake")}) as gateway,
-        served(gateway) as base,
-    ):
+    async with settled(tmp_path, {"old": odd_server("handshake")}) as gateway, served(gateway) as base:
         token = (tmp_path / "operator.token").read_text().strip()
         headers = {"authorization": f"Bearer {token}"} if channel == "network" else {}
         async with plain_client(base_url=base, headers=headers) as http:

@@ -51,10 +51,7 @@ async def token_gateway(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterat
     directory = tmp_path_factory.mktemp("principals")
     ledger = directory / "ledger"
     ledger.touch()
-    async with (
-        opened_gateway(directory / "data", odd_servers(ledger)) as gateway,
-        served(gateway, token=OWN) as base,
-    ):
+    async with opened_gateway(directory / "data", odd_servers(ledger)) as gateway, served(gateway, token=OWN) as base:
         assert await gateway.wait_settled(20)
         tokens = {name: (await gateway.admin.agent_tokens.create(name, scope)).secret for name, scope in SCOPES.items()}
         yield TokenGateway(gateway, base, {"own": OWN, **tokens}, ledger)

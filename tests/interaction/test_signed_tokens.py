@@ -59,11 +59,7 @@ async def base(provider: Provider, tmp_path_factory: pytest.TempPathFactory) -> 
     ledger = directory / "ledger"
     ledger.touch()
     async with listening(Starlette(routes=[Route("/keys", provider.keys)])) as provider_at:
-        settings = {
-            "jwt_jwks_url": f"{provider_at}/keys",
-            "jwt_issuer": ISSUER,
-            "public_url": PUBLIC_URL,
-        }
+        settings = {"jwt_jwks_url": f"{provider_at}/keys", "jwt_issuer": ISSUER, "public_url": PUBLIC_URL}
         async with (
             opened_gateway(directory / "data", odd_servers(ledger), **settings) as gateway,
             served(gateway) as address,

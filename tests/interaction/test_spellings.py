@@ -163,12 +163,7 @@ async def liberal(
     servers = odd_servers(folder / "ledger")
     file = folder / "servers.json"
     file.write_text(json.dumps({"mcpServers": servers}))
-    everything: dict[str, Any] = {
-        "manage": True,
-        "proxy_tool": "proxy",
-        "code": "python",
-        "config_path": file,
-    }
+    everything: dict[str, Any] = {"manage": True, "proxy_tool": "proxy", "code": "python", "config_path": file}
     async with AsyncExitStack() as stack:
         opening = opened_gateway(folder / "data", servers, truncate_output_len=CUT_CHARS, **everything)
         gateway = await stack.enter_async_context(opening)

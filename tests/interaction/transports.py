@@ -82,12 +82,7 @@ async def opened_gateway(
         data_dir=data_dir, **{"isolation": "none", "embedder": "BM25", **settings}
     )  # which have tests of their own
     async with open_gateway(
-        own,
-        loaded.servers,
-        profiles=loaded.profiles,
-        environ=ENVIRON,
-        passthrough=passthrough,
-        tracing=tracing,
+        own, loaded.servers, profiles=loaded.profiles, environ=ENVIRON, passthrough=passthrough, tracing=tracing
     ) as gateway:
         yield gateway
 

@@ -8,13 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
-from smart_mcp_proxy.errors import (
-    Delivery,
-    RequestError,
-    UpstreamAuthError,
-    UpstreamError,
-    UpstreamTimeoutError,
-)
+from smart_mcp_proxy.errors import Delivery, RequestError, UpstreamAuthError, UpstreamError, UpstreamTimeoutError
 from smart_mcp_proxy.policy.breaker import (
     FAILURES_IN_A_ROW,
     FIRST_PAUSE_S,

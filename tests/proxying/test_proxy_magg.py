@@ -53,8 +53,7 @@ def decoded(block: dict[str, Any]) -> Any:
 
 
 @pytest.mark.parametrize(
-    ("type", "names"),
-    [("tool", [each.path for each in TOOLS]), ("prompt", ["calc_ask"]), ("resource", ["s", "p"])],
+    ("type", "names"), [("tool", [each.path for each in TOOLS]), ("prompt", ["calc_ask"]), ("resource", ["s", "p"])]
 )
 async def test_a_list_is_one_block_of_json_that_decodes_to_all_of_them(type: str, names: list[str]) -> None:
     """Resources and templates together, under a URI that says what it is."""

@@ -107,14 +107,10 @@ def test_clones_of_one_server_take_one_place_and_are_named_behind_the_best() -> 
 
 SIBLINGS = [
     pytest.param(
-        "tickets",
-        {"a.b": "Count tickets that are open", "a_b": "Count tickets that are closed"},
-        id="punctuation",
+        "tickets", {"a.b": "Count tickets that are open", "a_b": "Count tickets that are closed"}, id="punctuation"
     ),
     pytest.param(
-        "get a user account",
-        {"getUser": "Get a user account", "get_user": "Get a user account by mail"},
-        id="case",
+        "get a user account", {"getUser": "Get a user account", "get_user": "Get a user account by mail"}, id="case"
     ),
     pytest.param("lamps", {f"lamp_{n}_on": f"Turn on lamp {n}" for n in (1, 2, 3)}, id="number"),
     pytest.param(

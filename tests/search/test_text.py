@@ -9,14 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from snowballstemmer.english_stemmer import EnglishStemmer
 
-from smart_mcp_proxy.search.text import (
-    QUERY_LIMIT_CHARS,
-    content_words,
-    has_terms,
-    is_one_slip,
-    split_literals,
-    terms,
-)
+from smart_mcp_proxy.search.text import QUERY_LIMIT_CHARS, content_words, has_terms, is_one_slip, split_literals, terms
 
 
 @pytest.mark.parametrize(

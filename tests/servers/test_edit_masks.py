@@ -95,10 +95,7 @@ def test_arguments_keep_their_secrets_when_others_come_and_go() -> None:
         ([f"Server=db;Password={CANARY}"], [f"Server=db;Password={MASK}"]),
         (["--db", f"Server=db,Pwd={CANARY},App=x"], ["--db", f"Server=db,Pwd={MASK},App=x"]),
         ([f"Name=x;AccountKey={CANARY}==;App=y"], [f"Name=x;AccountKey={MASK};App=y"]),
-        (
-            [f"jdbc:sqlserver://db:1433;password={CANARY},x;app=y"],
-            [f"jdbc:sqlserver://db:1433;password={MASK};app=y"],
-        ),
+        ([f"jdbc:sqlserver://db:1433;password={CANARY},x;app=y"], [f"jdbc:sqlserver://db:1433;password={MASK};app=y"]),
         ([f"Note: token: {CANARY}"], [f"Note: token: {MASK}"]),
         ([f"say basic {CANARY}"], [f"say basic {MASK}"]),
         (["https://auth.example.com:8443/mcp"], ["https://auth.example.com:8443/mcp"]),

@@ -66,10 +66,7 @@ def test_every_option_is_understood() -> None:
 @pytest.mark.parametrize(
     ("oauth", "words"),
     [
-        (
-            {"grant": "password"},
-            "'oauth.grant' is text. Expected one of authorization_code, client_",
-        ),
+        ({"grant": "password"}, "'oauth.grant' is text. Expected one of authorization_code, client_"),
         ({"grant": "client_credentials", "client_id": "c"}, "without a client"),
         ({"client_secret": "hunter2"}, "'oauth.client_secret' without 'oauth.client_id'"),
         ({"private_key": "hunter2"}, "'oauth.private_key' without 'oauth.client_id'"),

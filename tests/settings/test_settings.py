@@ -6,14 +6,7 @@ from pathlib import Path
 import pytest
 
 from smart_mcp_proxy.errors import ConfigError
-from smart_mcp_proxy.settings import (
-    Settings,
-    all_settings,
-    environment,
-    load_settings,
-    origins,
-    unknown_variables,
-)
+from smart_mcp_proxy.settings import Settings, all_settings, environment, load_settings, origins, unknown_variables
 from smart_mcp_proxy.settings.pairs import SECRET_FILES
 
 SECRETS = ("auth_token", "oidc_client_secret", "operator_token", "secret_key")
@@ -238,11 +231,7 @@ def test_every_setting_can_be_given_by_its_variable(tmp_path: Path) -> None:
             for text in ("500", "0/day", "-1/day", "5/week", "1e3/day", "500/Day", "9999999999/day", " ")
         ),
         *(
-            (
-                "GROUP_QUOTAS",
-                text,
-                "groups with a quota each such as devs=5000/day,guests=20/hour",
-            )
+            ("GROUP_QUOTAS", text, "groups with a quota each such as devs=5000/day,guests=20/hour")
             for text in ("devs", "devs=many", "=5/day", "devs=5/day,devs=6/day", "5/day")
         ),
         ("LIST_CHANGED_EXEC", "say 'hello", "a command line with balanced quotes"),

@@ -246,10 +246,7 @@ async def test_other_limits_hold_for_a_call_under_way(begin, clock):
     assert text_of(await call.answered) == "asked"
 
 
-@pytest.mark.parametrize(
-    ("heard_s", "end_s"),
-    [(0.0, 60.0), (1.0, 61.0), (59.0, 119.0), (3_550.0, 3_600.0)],
-)
+@pytest.mark.parametrize(("heard_s", "end_s"), [(0.0, 60.0), (1.0, 61.0), (59.0, 119.0), (3_550.0, 3_600.0)])
 def test_a_request_ends_its_limit_after_its_last_report(heard_s, end_s):
     assert ends_at_s(ServerLimits(call_s=60), 0.0, 60.0, heard_s) == end_s
 

@@ -58,8 +58,7 @@ def test_the_environment_says_which_requests_go_through_a_proxy(
 
 
 @pytest.mark.parametrize(
-    "host",
-    ["localhost", "LOCALHOST.", "a.localhost", "127.0.0.1", "127.9.9.9", "127.1", "0x7f.1", "::1", "::1%lo"],
+    "host", ["localhost", "LOCALHOST.", "a.localhost", "127.0.0.1", "127.9.9.9", "127.1", "0x7f.1", "::1", "::1%lo"]
 )
 @pytest.mark.parametrize("scheme", ["http", "https"])
 def test_this_machine_is_never_reached_through_a_proxy(host: str, scheme: str) -> None:

@@ -24,10 +24,7 @@ from smart_mcp_proxy.upstream.opening import SessionOptions
 from smart_mcp_proxy.upstream.protocol.session import SessionEvent, ToolsChanged
 
 # A server that is cut off in the middle of its stream leaves its own memory streams open.
-pytestmark = [
-    pytest.mark.anyio,
-    pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning"),
-]
+pytestmark = [pytest.mark.anyio, pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")]
 
 OpenWeb = Callable[..., Awaitable[SseSession]]
 Post = Callable[[Request, dict[str, Any]], Awaitable[Response]]

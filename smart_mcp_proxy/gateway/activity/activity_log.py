@@ -30,11 +30,7 @@ log = get_logger("activity")
 
 @asynccontextmanager
 async def open_activity_log(
-    catalog: Catalog,
-    settings: Settings,
-    listener: Listener[Activity] | None = None,
-    *,
-    export: Export | None = None,
+    catalog: Catalog, settings: Settings, listener: Listener[Activity] | None = None, *, export: Export | None = None
 ) -> AsyncIterator[Recorder[Activity]]:
     """Open the recorder of activity; a record survives kill -9 as soon as it is recorded.
 

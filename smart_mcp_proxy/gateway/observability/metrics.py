@@ -93,13 +93,7 @@ OUTCOMES: Final = REFUSALS | frozenset(
 )
 """Outcomes of calls and searches. A test finds every code of an error in it that a call can end with."""
 _METHODS: Final = frozenset(
-    {
-        "prompts/get",
-        "resources/read",
-        "resources/subscribe",
-        "resources/unsubscribe",
-        "completion/complete",
-    }
+    {"prompts/get", "resources/read", "resources/subscribe", "resources/unsubscribe", "completion/complete"}
 )
 
 

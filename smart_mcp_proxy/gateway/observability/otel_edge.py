@@ -83,10 +83,7 @@ class OtelSpans:
         self._exporter = exporter
         # Sampling is decided before: what comes here is recorded.
         self._provider = TracerProvider(
-            sampler=ALWAYS_ON,
-            resource=describe_gateway(),
-            id_generator=self._ids,
-            shutdown_on_exit=False,
+            sampler=ALWAYS_ON, resource=describe_gateway(), id_generator=self._ids, shutdown_on_exit=False
         )
         self._provider.add_span_processor((BatchSpanProcessor if is_batched else SimpleSpanProcessor)(exporter))
         self._tracer: Tracer = self._provider.get_tracer(NAME, __version__)

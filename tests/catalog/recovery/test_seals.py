@@ -45,10 +45,7 @@ ALTERED = {
     "a row moved to another server": ("UPDATE tools SET server_name = 't' WHERE name = 'a'", ToolKey("t", "a")),
     "a state": ("UPDATE approvals SET state = 'approved' WHERE name = 'c'", C),
     "a block taken away": ("DELETE FROM approvals WHERE name = 'c'", C),
-    "an approved hash": (
-        "UPDATE approvals SET hash = (SELECT hash FROM tools WHERE name = 'b') WHERE name = 'b'",
-        B,
-    ),
+    "an approved hash": ("UPDATE approvals SET hash = (SELECT hash FROM tools WHERE name = 'b') WHERE name = 'b'", B),
     "an approved text": (f"UPDATE approvals SET definition = '{EVIL}' WHERE name = 'b'", B),
     "an approval added": (
         f"{ADD}) SELECT server_name, name, 'approved', hash, definition, 'ann', 1 FROM tools WHERE name = 'd'",
@@ -416,11 +413,7 @@ async def test_an_earlier_record_that_is_put_back_whole_is_not_believed(
     async with opened() as catalog:
         await catalog.sync("s", [tool("a")])
         await catalog.refresh()
-        meddle(
-            store,
-            "CREATE TABLE once AS SELECT * FROM seals",
-            "CREATE TABLE earlier AS SELECT * FROM approvals",
-        )
+        meddle(store, "CREATE TABLE once AS SELECT * FROM seals", "CREATE TABLE earlier AS SELECT * FROM approvals")
         await catalog.block(A, "ann")
         await catalog.refresh()
         assert states(catalog) == {"s:a": "blocked"}
@@ -442,11 +435,7 @@ async def test_an_earlier_record_is_told_from_the_latest_after_a_stop(
     """Its counters are as the later ones, so nothing else notices; one command believes what stands."""
     async with opened() as catalog:
         await catalog.sync("s", [tool("a")])
-        meddle(
-            store,
-            "CREATE TABLE once AS SELECT * FROM seals",
-            "CREATE TABLE earlier AS SELECT * FROM approvals",
-        )
+        meddle(store, "CREATE TABLE once AS SELECT * FROM seals", "CREATE TABLE earlier AS SELECT * FROM approvals")
         await catalog.block(A, "ann")
         await catalog.refresh()
     assert (data_dir / EDITION_NAME).stat().st_mode & 0o777 == 0o600

@@ -107,11 +107,7 @@ async def test_a_link_that_is_turned_elsewhere_is_followed(tmp_path: Path, data:
 
 @pytest.mark.parametrize("content", ["{", "", "[1", None])
 async def test_an_invalid_or_missing_file_keeps_the_last_good_one(
-    tmp_path: Path,
-    data: Path,
-    content: str | None,
-    caplog: pytest.LogCaptureFixture,
-    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path, data: Path, content: str | None, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A warning says so, and the next good file is applied."""
     path = tmp_path / "mcp_config.json"

@@ -239,10 +239,7 @@ async def test_what_a_process_left_behind_is_stored_once(tmp_path: Path) -> None
     for record in records:
         journal.write(record)
     journal.close(is_stored=False)
-    async with (
-        Catalog.open(tmp_path, name_limit=60) as one,
-        Catalog.open(tmp_path, name_limit=60) as other,
-    ):
+    async with Catalog.open(tmp_path, name_limit=60) as one, Catalog.open(tmp_path, name_limit=60) as other:
         await one.append_activity(records[:1])
         await asyncio.gather(recover(one, tmp_path), recover(other, tmp_path))
         page = await one.activity_page(ActivityFilter(), 10)

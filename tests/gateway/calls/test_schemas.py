@@ -33,8 +33,7 @@ def check(schema: Any, arguments: dict[str, Any]) -> None:
 
 
 @pytest.mark.parametrize(
-    "arguments",
-    [{"name": "Ann"}, {"name": "Ann", "age": 3, "address": {"zip": "1", "more": 2}, "tags": ["a", "b"]}],
+    "arguments", [{"name": "Ann"}, {"name": "Ann", "age": 3, "address": {"zip": "1", "more": 2}, "tags": ["a", "b"]}]
 )
 def test_fitting_arguments_pass(arguments: dict[str, Any]) -> None:
     """With and without optional ones."""

@@ -293,10 +293,7 @@ async def test_whoever_follows_returns_when_the_index_has_it_whoever_read_it(par
         assert go_on.wait(5)
         return True
 
-    async with (
-        opened_shelf(parts, sees) as setup,
-        TrustingCatalog.open(tmp_path, name_limit=NAME_LIMIT) as other,
-    ):
+    async with opened_shelf(parts, sees) as setup, TrustingCatalog.open(tmp_path, name_limit=NAME_LIMIT) as other:
         await other.sync("beta", [definition("measure")])
         with anyio.fail_after(20):
             first = asyncio.ensure_future(setup.work.index_sync.follow())

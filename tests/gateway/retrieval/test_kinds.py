@@ -22,10 +22,7 @@ PROMPT = {
     "name": "plan_mural",
     "title": "Mural planner",
     "description": "Plan a mural on a wall. It asks twice.",
-    "arguments": [
-        {"name": "wall", "description": "Which wall. Any.", "required": True},
-        {"name": "style"},
-    ],
+    "arguments": [{"name": "wall", "description": "Which wall. Any.", "required": True}, {"name": "style"}],
 }
 RESOURCE = {"uri": "paint://charts/mural", "name": "mural_chart", "description": "Colours for a mural."}
 TEMPLATE = {

@@ -75,13 +75,7 @@ class RetrievalSetup:
         facts: Any = self.facts
         notebook: Any = parts.notebook
         self.retrieval = Retrieval(
-            parts.visible,
-            parts.catalog,
-            facts,
-            facts,
-            self.statuses,
-            notebook,
-            degraded=lambda: degraded,
+            parts.visible, parts.catalog, facts, facts, self.statuses, notebook, degraded=lambda: degraded
         )
 
     def statuses(self) -> list[Any]:

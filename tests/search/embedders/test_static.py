@@ -6,13 +6,7 @@ import numpy as np
 import pytest
 
 from smart_mcp_proxy.errors import MissingExtraError
-from smart_mcp_proxy.search.embedders.static import (
-    ENCODER_FILE,
-    StaticEmbedder,
-    is_static,
-    pack_vectors,
-    write_encoder,
-)
+from smart_mcp_proxy.search.embedders.static import ENCODER_FILE, StaticEmbedder, is_static, pack_vectors, write_encoder
 from smart_mcp_proxy.search.embedders.wordpieces import TEXT_PIECES, Wordpieces
 
 PIECES = ("read", "file", "##s", "cafe", "##fi", "##le", "中", "##文")
@@ -110,8 +104,7 @@ def test_pieces_of_another_european_language_mean_nothing(
 
 
 @pytest.mark.parametrize(
-    "damage",
-    ["missing", "empty", "cut", "longer", "other format", "no encoder", "no line", "no text", "a word less"],
+    "damage", ["missing", "empty", "cut", "longer", "other format", "no encoder", "no line", "no text", "a word less"]
 )
 def test_a_damaged_file_is_refused_with_what_to_do(small: Path, damage: str) -> None:
     """Before a vector is made of it."""

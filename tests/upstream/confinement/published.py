@@ -56,10 +56,7 @@ BATCHES: Final = (
         Published(UVX, "mcp-server-git@2026.10.19", ("--repository", "$"), "git_status", {"repo_path": "$"}),
         Published(UVX, "mcp-server-fetch@2026.10.24", ("--allow-private-ips",), "fetch", {"url": "@"}),
         Published(
-            ("uvx", "--with", "mcp<2"),
-            "mcp-server-sqlite@2025.4.25",
-            ("--db-path", "$/data/new.db"),
-            "list_tables",
+            ("uvx", "--with", "mcp<2"), "mcp-server-sqlite@2025.4.25", ("--db-path", "$/data/new.db"), "list_tables"
         ),
     ),
     (

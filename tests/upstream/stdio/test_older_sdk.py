@@ -52,8 +52,7 @@ def test_the_command_that_brings_it_up_is_offered(said: str, command: str, args:
 
 
 @pytest.mark.parametrize(
-    "said",
-    ["ModuleNotFoundError: No module named 'mcp'", "No module named 'mcpx.a'", "Error: no licence", ""],
+    "said", ["ModuleNotFoundError: No module named 'mcp'", "No module named 'mcpx.a'", "Error: no licence", ""]
 )
 def test_other_ends_have_no_such_hint(said: str) -> None:
     """Nor has a server that has version 1 already."""

@@ -161,19 +161,11 @@ async def test_a_token_that_was_not_confirmed_for_a_day_opens_none(
 
 @pytest.mark.parametrize(
     ("again_s", "change"),
-    [
-        (0.0, "UPDATE gateway_tokens SET confirmed_s = confirmed_s - 80000"),
-        (1e9, "DELETE FROM gateway_tokens"),
-    ],
+    [(0.0, "UPDATE gateway_tokens SET confirmed_s = confirmed_s - 80000"), (1e9, "DELETE FROM gateway_tokens")],
     ids=["old", "gone"],
 )
 async def test_a_gateway_confirms_its_tokens(
-    start: Start,
-    postgres: PostgresServer,
-    database: str,
-    monkeypatch: pytest.MonkeyPatch,
-    again_s: float,
-    change: str,
+    start: Start, postgres: PostgresServer, database: str, monkeypatch: pytest.MonkeyPatch, again_s: float, change: str
 ) -> None:
     """Now and then, and at once where the database was put back and has them no more."""
     monkeypatch.setattr(agent_tokens, "CONFIRM_S", again_s)

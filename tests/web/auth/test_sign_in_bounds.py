@@ -44,12 +44,7 @@ class Visitor:
         self.pages = BoundedPages(echo, clock=lambda: self.now_s)
 
     async def ask(
-        self,
-        path: str,
-        method: str = "POST",
-        parts: Iterator[Message] | None = None,
-        *,
-        address: str | None = None,
+        self, path: str, method: str = "POST", parts: Iterator[Message] | None = None, *, address: str | None = None
     ) -> tuple[int, bytes]:
         """Status and body of the answer; 0 if there was none."""
         sent: list[Message] = []

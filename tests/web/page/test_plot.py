@@ -3,14 +3,7 @@
 import re
 from datetime import UTC, datetime
 
-from smart_mcp_proxy.web.page.plots import (
-    HEIGHT,
-    SPANS,
-    WIDTH,
-    build_bar_plot,
-    build_curve_plot,
-    build_sparkline,
-)
+from smart_mcp_proxy.web.page.plots import HEIGHT, SPANS, WIDTH, build_bar_plot, build_curve_plot, build_sparkline
 
 UNTIL = datetime(2026, 11, 25, 18, 40, tzinfo=UTC)
 HOURS = SPANS["day"]._replace(spans=4)

@@ -234,10 +234,7 @@ def test_ctrl_c_ends_a_long_evaluation_at_once(home: Path, files: tuple[str, ...
         stdout=subprocess.DEVNULL,
         stderr=stderr,
         cwd=home,
-        env=environment(
-            home / "data",
-        )
-        | {"TERM": "xterm"},
+        env=environment(home / "data") | {"TERM": "xterm"},
         # As on a terminal: a job in the background of a script inherits that Ctrl-C is not heard.
         preexec_fn=partial(signal.signal, signal.SIGINT, signal.SIG_DFL),  # noqa: PLW1509  (one system call, no lock)
     ) as process:

@@ -8,15 +8,7 @@ import pytest
 from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 
-from smart_mcp_proxy.policy.scanner.rules.prefilter import (
-    Searchable,
-    Way,
-    alternatives,
-    may_match,
-    needs,
-    quick,
-    ways,
-)
+from smart_mcp_proxy.policy.scanner.rules.prefilter import Searchable, Way, alternatives, may_match, needs, quick, ways
 from smart_mcp_proxy.policy.scanner.rules.rule_files import RuleFile
 from smart_mcp_proxy.policy.scanner.scanning import passages
 from smart_mcp_proxy.policy.scanner.wording import Reading
