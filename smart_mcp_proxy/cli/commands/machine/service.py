@@ -16,6 +16,7 @@ from cyclopts import App
 from smart_mcp_proxy.cli.support.failure import add_next_step
 from smart_mcp_proxy.cli.support.output import say, show, show_json, translate_write_errors, warn
 from smart_mcp_proxy.cli.support.start import open_settings
+from smart_mcp_proxy.desktop.spelling import explain_passing, find_program
 from smart_mcp_proxy.errors import ConfigError, ProxyError
 from smart_mcp_proxy.servers import find_config
 from smart_mcp_proxy.settings import Settings, environment, origins
@@ -100,6 +101,8 @@ async def install(*, dry_run: bool = False, json: bool = False) -> None:
         return
     for name in left_out:
         warn(f"{name} is a secret and is left out. Set {name}_FILE instead, or write it into service.env.")
+    if passing := explain_passing(sys.prefix):
+        warn(passing)
     if dry_run:
         say(f"{manager.file} would be:", style="dim")
         show(text.rstrip("\n"))
@@ -182,9 +185,7 @@ def _manager() -> _Manager:
 def _plan_service(settings: Settings) -> tuple[ServicePlan, list[str]]:
     """The gateway as the service starts it, and the secret variables that are left out."""
     environ = environment()
-    program = Path(sys.executable).with_name("mcpproxy")
-    command = [str(program)] if program.is_file() else [sys.executable, "-m", "smart_mcp_proxy"]
-    command += ["serve", "--http"]
+    command = [*find_program(), "serve", "--http"]
     if settings.config_json is None and (config := find_config(settings, Path.cwd())):
         command += ["--config", str(config.resolve())]
     given = [one.setting for one in origins(settings, environ) if environ.get(one.setting.variable)]

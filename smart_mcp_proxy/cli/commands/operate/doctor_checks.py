@@ -17,6 +17,7 @@ from smart_mcp_proxy.cli.support.access import open_api
 from smart_mcp_proxy.cli.support.api import find_running_gateways
 from smart_mcp_proxy.cli.support.failure import extract_command
 from smart_mcp_proxy.cli.support.output import format_waiting_count, plural
+from smart_mcp_proxy.desktop.spelling import explain_passing, find_program
 from smart_mcp_proxy.errors import ConfigError, ProxyError
 from smart_mcp_proxy.names import shell_word
 from smart_mcp_proxy.policy.limits import LEAST_RATE_PER_S
@@ -79,8 +80,10 @@ async def examine(settings: Settings) -> list[CheckResult]:
 
 def _programs() -> Iterator[CheckResult]:
     """Whether clients that start `mcpproxy` by its name get this program."""
-    here = Path(sys.executable).with_name("mcpproxy")
-    hint = f"Start this one by its path: {here if here.is_file() else f'{sys.executable} -m smart_mcp_proxy'}"
+    hint = f"Start this one by its path: {' '.join(find_program())}"
+    if passing := explain_passing(sys.prefix):
+        message, _, advice = passing.rpartition(". ")
+        yield CheckResult("program", "warning", f"{message}.", f"{advice}.")
     if version := older_package():
         words = f"The installed package smart-mcp-proxy {version} is an older, other program of this name"
         yield CheckResult("program", "warning", f"{words}.", f"Install this one from its checkout or wheel. {hint}")

@@ -1,13 +1,13 @@
 """Clients that a command line names, and the files that are meant."""
 
 import os
-import sys
 from difflib import get_close_matches
 from pathlib import Path
 
 from smart_mcp_proxy.cli.support.failure import UsageError, add_next_step
 from smart_mcp_proxy.cli.support.report import GatewayAddress
 from smart_mcp_proxy.client_files import KNOWN_CLIENTS, Door, KnownClient, Places
+from smart_mcp_proxy.desktop.spelling import find_program
 from smart_mcp_proxy.errors import ConfigError
 from smart_mcp_proxy.servers import find_config, find_variables, load_configured_servers
 from smart_mcp_proxy.settings import Settings, environment
@@ -65,7 +65,7 @@ def choose_door(settings: Settings, *, is_http: bool, url: str | None) -> Door:
     Raises:
         ConfigError: The servers are only in this shell's environment, which a client does not have.
     """
-    program = _program()
+    program = tuple(find_program())
     if url is not None or is_http:
         address = GatewayAddress(settings.host, settings.port, is_sse=False, has_token=settings.auth_token is not None)
         return Door(program, url=url or address.url, has_token=settings.auth_token is not None)
@@ -84,8 +84,3 @@ def choose_door(settings: Settings, *, is_http: bool, url: str | None) -> Door:
     servers = load_configured_servers(settings, Path.cwd()).servers.values()
     named = {name for each in servers if not each.is_off for name in find_variables(each)}
     return Door(program, env, tuple(sorted(named)))
-
-
-def _program() -> tuple[str, ...]:
-    script = Path(sys.executable).with_name("mcpproxy")
-    return (str(script),) if script.is_file() else (sys.executable, "-m", "smart_mcp_proxy")

@@ -15,6 +15,7 @@ from smart_mcp_proxy.cli.support.arguments import parse_address
 from smart_mcp_proxy.cli.support.failure import UsageError, add_next_step, report
 from smart_mcp_proxy.cli.support.output import clean, plural, say, show, show_json, table, warn
 from smart_mcp_proxy.cli.support.start import open_settings
+from smart_mcp_proxy.desktop.spelling import explain_passing
 from smart_mcp_proxy.errors import ConfigError, ConflictError, ProxyError
 from smart_mcp_proxy.servers import ServerEdits
 
@@ -134,6 +135,8 @@ async def connect(  # noqa: PLR0913  (one parameter per flag)
         for outcome in outcomes:
             _tell(outcome)
         _tell_next(outcomes, ["--all"] if all_ else clients, wish)
+        if passing := explain_passing(sys.prefix):
+            warn(passing)
         changed = [outcome.client for outcome in outcomes if outcome.status == "changed"]
         is_watched = all(stream.isatty() for stream in (sys.stdin, sys.stdout, sys.stderr))
         if changed and not no_wait and is_watched:
