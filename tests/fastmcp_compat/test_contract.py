@@ -343,7 +343,7 @@ async def test_an_http_session_keeps_count_of_its_requests_until_it_idles_out() 
     session.__class__ = HttpSession
     assert session.is_open
     session.idle_scope = anyio.CancelScope()
-    session.begin()
+    session.adopt()
     session.begin_request(1, is_past_sdk=True)
     session.begin_request("2", is_past_sdk=True)
     assert session.is_serving("1")
@@ -354,7 +354,7 @@ async def test_an_http_session_counts_its_idle_time_anew_after_a_request() -> No
     """From the end of the last one."""
     session = HttpSession(mcp_session_id="0" * 32, idle_timeout=5)
     session.idle_scope = anyio.CancelScope()
-    session.begin()
+    session.adopt()
     session.begin_request(1, is_past_sdk=True)
     ended = asyncio.Event()
 

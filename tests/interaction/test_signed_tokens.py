@@ -17,7 +17,10 @@ from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 from transports import listening, odd_servers, opened_gateway, over_http, served
 
+from smart_mcp_proxy.errors import UnverifiedError
 from smart_mcp_proxy.fastmcp_compat.auth.signing_keys import RotatingKeyVerifier
+from smart_mcp_proxy.models import Reach
+from smart_mcp_proxy.web.auth.signed_tokens import SignedTokens
 
 pytestmark = [pytest.mark.anyio, pytest.mark.requirement("signed-tokens")]
 
@@ -268,6 +271,20 @@ async def test_bad_signatures_make_nobody_ask_more_often(turning: tuple[Turning,
         assert await verifier.verify_token(forged.create_token(subject=str(number), issuer=ISSUER, kid=KEY_ID)) is None
     assert issuer.asked == 2
     assert await verifier.verify_token(good) is not None
+
+
+async def test_a_token_of_a_key_that_cannot_be_had_may_be_good(turning: tuple[Turning, RotatingKeyVerifier]) -> None:
+    """Whoever sends it is told to try again, not to sign in anew."""
+    issuer, verifier = turning
+    tokens = SignedTokens(verifier, lambda token: Reach(None, "write"))
+    issuer.is_down = True
+    sent = issuer.token().encode()
+    with pytest.raises(UnverifiedError, match="the keys of its issuer cannot be fetched") as told:
+        await tokens.verify(sent)
+    assert told.value.http_status == 503
+    issuer.is_down = False
+    later(verifier)
+    assert (who := await tokens.verify(sent)) is not None and who.id == f"{ISSUER}#ann"
 
 
 async def test_keys_that_cannot_be_had_leave_the_known_ones_good(turning: tuple[Turning, RotatingKeyVerifier]) -> None:

@@ -36,6 +36,17 @@ class RotatingKeyVerifier(JWTVerifier):
                 found = await self._try_load_token(token)
         return found
 
+    async def lacks_key(self, token: str) -> bool:
+        """Whether a token names a key that is not known, and the last look for new ones brought none."""
+        asked_s = self._jwks_last_refresh_attempt
+        if asked_s is None or self._jwks_cache_time >= asked_s:
+            return False
+        try:
+            await self._get_verification_key(token)
+        except ValueError:
+            return True
+        return False
+
     async def _try_load_token(self, token: str) -> AccessToken | None:
         try:
             return await super().load_access_token(token)

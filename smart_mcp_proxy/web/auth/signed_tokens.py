@@ -109,10 +109,13 @@ class SignedTokens:
         if token.count(b".") != PARTS - 1 or not token.isascii():
             return None
         forgotten, digest = self._forgotten, hashlib.sha256(token).digest()
+        text = token.decode("ascii")
         try:
-            found = await self.verifier.verify_token(token.decode("ascii"))
+            found = await self.verifier.verify_token(text)
         except CatalogError as exc:
-            return self._still_known(digest, exc)
+            return self._still_known(digest, "be looked up: the database does not answer", exc)
+        if found is None and isinstance(self.verifier, RotatingKeyVerifier) and await self.verifier.lacks_key(text):
+            return self._still_known(digest, "be checked: the keys of its issuer cannot be fetched")
         if found is None or (principal := self.judge(found)) is None:
             self._known.pop(digest, None)
             return None
@@ -125,16 +128,16 @@ class SignedTokens:
             self._known.popitem(last=False)
         return principal
 
-    def _still_known(self, digest: bytes, cause: CatalogError) -> Principal:
-        """Whose token this was found to be, while nobody can look whether it was given back.
+    def _still_known(self, digest: bytes, why: str, cause: CatalogError | None = None) -> Principal:
+        """Whose token this was found to be, while nobody can look at it again.
 
-        Nobody can note so either: all that may be missed is what was given back in the second before the store was
-        lost, and that is noticed once it is back.
+        Where the store is lost, nobody can note either that one was given back: all that may be missed is what was in
+        the second before, and that is noticed once it is back.
         """
         known = self._known.get(digest)
         if known is None or self.wall() >= known.expires_s:
             raise UnverifiedError(
-                "Whether this token is good cannot be looked up: the database does not answer.",
+                f"Whether this token is good cannot {why}.",
                 hint="Try again in a while, with the same token: a new sign-in would not be kept.",
                 retry_after_s=AGAIN_S,
             ) from cause
