@@ -4,6 +4,7 @@ from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 from smart_mcp_proxy.catalog import Catalog, Diff
+from smart_mcp_proxy.catalog.tables.tools import KEEP_NONE, Keep
 from smart_mcp_proxy.models import Review, Submission
 
 __all__ = ["TrustingCatalog", "anything"]
@@ -23,6 +24,6 @@ class TrustingCatalog(Catalog):
         definitions: Sequence[Mapping[str, Any]],
         review: Review | None = anything,
         folders: Collection[str] | None = None,
-        keep: Any = None,
+        keep: Keep = KEEP_NONE,
     ) -> Diff:
         return await super().sync(server, definitions, review, folders, keep)
