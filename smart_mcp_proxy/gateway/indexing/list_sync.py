@@ -421,7 +421,9 @@ class ListSync:
         return listing
 
     async def _store(self, place: str, listing: ToolListing) -> Diff:
-        review = None if self.review is None else await self.review(place, listing.definitions)
+        if self.review is None:
+            return await self.catalog.sync(place, listing.definitions, folders=listing.folders, keep=listing.keep)
+        review = await self.review(place, listing.definitions)
         return await self.catalog.sync(place, listing.definitions, review, listing.folders, listing.keep)
 
     async def _close_first_list(self, place: str, *, has_answered: bool = False) -> None:
