@@ -177,18 +177,22 @@ class WireHttp:
             return
         await self._hand_on(scope, parse_wire_headers(scope["headers"]), body, messages, receive, send)
 
-    def take(self, headers: Headers, body: bytes, path: str) -> TakenCall | WireCancel | WireInitialized | None:
+    def take(
+        self, headers: Headers, body: bytes, path: str, *, may_call: bool = True
+    ) -> TakenCall | WireCancel | WireInitialized | None:
         """A call to answer, a notification that was heeded; None for whatever is the SDK's to judge.
 
         Args:
             headers: Of a POST to the fast path.
             body: Whole.
             path: Where it came in, see `get_request_path`.
+            may_call: Whether calls are taken from this connection. Notifications are in any case: the SDK does not know
+                of the calls that are answered here, and whoever sends one has the session's id.
         """
         if (who := self._authenticate_request(headers)) is None:
             return None
         match parse_wire(body):
-            case WireCall() as call if (way := self._way(headers, call, who, path)) is not None:
+            case WireCall() as call if may_call and (way := self._way(headers, call, who, path)) is not None:
                 if headers.trace:
                     call = call._replace(meta=call.meta._replace(rest=with_context(call.meta.rest, headers.trace)))
                 return TakenCall(call, who, *way)

@@ -373,9 +373,8 @@ class WireProtocol(BoundedProtocol):
 
     def _try_take(self, head: CallHead, body: bytes) -> TakenCall | WireCancel | WireInitialized | None:
         try:
-            if self._caller is not None and head.headers.authorization is None and not self._caller.is_known():
-                return None
-            return self._fast_path.wire.take(head.headers, body, head.place)
+            may_call = self._caller is None or head.headers.authorization is not None or self._caller.is_known()
+            return self._fast_path.wire.take(head.headers, body, head.place, may_call=may_call)
         except Exception:  # boundary: a callback, whose caller would take it for a request that is not valid
             log.exception("a call could not be judged on the fast path")
             return None
