@@ -25,7 +25,7 @@ class Wires:
     def __init__(self) -> None:
         self.heard: list[ServerList] = []
 
-    def take(self, headers: Mapping[bytes, bytes], body: bytes, path: str) -> Any:
+    def take(self, headers: Mapping[bytes, bytes], body: bytes, path: str, **_: Any) -> Any:
         self.heard.append((dict(headers), body))
         return None if body == b"for the app" else WireCancel(cast(Any, None))
 

@@ -63,7 +63,7 @@ class Wires:
         self.paths: list[str] = []
         self.served: list[str] = []
 
-    def take(self, headers: Mapping[bytes, bytes], body: bytes, path: str) -> Any:
+    def take(self, headers: Mapping[bytes, bytes], body: bytes, path: str, **_: Any) -> Any:
         if body == b"cancel":
             return WireCancel(cast(Any, None))
         if body == b"break":

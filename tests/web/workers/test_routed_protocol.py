@@ -33,7 +33,7 @@ class HandedWire(Wire):
 class NoCalls:
     """A fast path that takes nothing."""
 
-    def take(self, *args: Any) -> None:
+    def take(self, *args: Any, **_: Any) -> None:
         """Leaves it to the app."""
 
 
