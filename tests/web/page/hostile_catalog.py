@@ -12,7 +12,7 @@ HIDDEN = (
     + "".join(chr(0xE0000 + ord(char)) for char in "hide!")
     + " end\x1b[31m"
 )
-TEMPLATE = "{{ 7*7 }} {% raw %} ${7*7} #{7*7}"
+TEMPLATE = "{{ 7919*7907 }} {% raw %} ${7919*7907} #{7919*7907}"
 LONG = "word " * 200_000
 """A megabyte."""
 
