@@ -14,12 +14,14 @@ from page_gateway import Opened, opened, settled_records, tool
 from plain_http import plain_client
 from test_operator_doors import PROGRAM, UPSTREAM
 
+from smart_mcp_proxy import __version__
 from smart_mcp_proxy.errors import RefusedError
 from smart_mcp_proxy.gateway.admin.agent_tokens import Scope
 from smart_mcp_proxy.gateway.admin.doors import AgentCaller
 from smart_mcp_proxy.io import server_processes
 from smart_mcp_proxy.models import CallRequest
 from smart_mcp_proxy.upstream.confinement.sandbox import find_way
+from smart_mcp_proxy.web.stdio.joined import Hello, JoinService
 
 pytestmark = [
     pytest.mark.anyio,
@@ -159,6 +161,21 @@ async def test_a_client_is_looked_for_once_a_process_and_once_a_connection(
                 assert (answer.status_code, len(looks)) == (200, 1)
         assert [status for status, _ in await agents.reach(*agents.doors)] == [200] * 4
         assert len(looks) == 2
+
+
+async def test_a_server_that_would_join_is_told_to_stay_alone(tmp_path: Path) -> None:
+    """At the socket that clients on pipes share; whoever no server started is let in."""
+    async with serving_agents(tmp_path) as agents:
+        gateway = agents.there.gateway
+        service = JoinService(gateway, {}, asyncio.Event(), lambda: False, None)
+        here = {"version": __version__, "data_dir": service._data_dir, "source": service._source}
+        hello = Hello(pid=0, directory=str(tmp_path), profile="", settings={}, **here)
+        (server,) = [pid for pid, name in gateway.admin.doors.running().items() if name == "reaching"]
+        for pid, is_refused in ((server, True), (os.getpid(), False)):
+            stat = server_processes._read_stat(pid)
+            assert stat is not None
+            answer, _ = await service._decide(hello, server_processes.Peer(pid, os.getuid(), stat.started))
+            assert (answer is not None and "'reaching'" in answer.get("alone", "")) == is_refused, answer
 
 
 async def test_health_is_told_to_servers_as_well(tmp_path: Path) -> None:

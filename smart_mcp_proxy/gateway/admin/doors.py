@@ -74,7 +74,9 @@ class OperatorDoors:
         server = ServerProcesses(self.running(), self.servers()).find_server(peer.pid)
         is_confined = not is_agent and not may_gain_privileges(peer.pid) and may_gain_privileges(os.getpid())
         if server is not None:
-            self._refuse(server, _build_server_error(server, f"Process {peer.pid}", is_agent), is_agent * peer.pid)
+            self._refuse(
+                server, _build_server_error(server, f"Process {peer.pid}", is_agent), peer.pid if is_agent else 0
+            )
         if is_confined:
             self._refuse("", _build_confined_error(peer.pid))
         if not is_still(peer):  # asked last: what was read before may be of a later process with its number
@@ -113,7 +115,7 @@ class OperatorDoors:
             if (holder := await to_thread.run_sync(processes.find_holder, found.inode, strangers)) is not None:
                 name, pid = holder
                 error = _build_server_error(name, f"Process {pid} at port {client[1]}", is_agent)
-                self._refuse(name, error, is_agent * pid)
+                self._refuse(name, error, pid if is_agent else 0)
 
     def knows(self, client: Address | None, server: Address | None) -> bool:
         """Whether a connection of an agent can be let in at once: a process that was let in before made it."""
@@ -125,7 +127,7 @@ class OperatorDoors:
         return _is_strangers(found.uid) or self._strangers.hold(found.inode, is_near=True)
 
     def _refuse(self, server: str, error: RefusedError, pid: int = 0) -> NoReturn:
-        """Tell it once a minute and server, and once of the same process."""
+        """Tell it once a minute and server; of an agent's process, whose number is given, once only."""
         now_s = self.clock()
         told_s, told_of = self._told.get(server, (-TELL_S, 0))
         if told_s + TELL_S <= now_s and (pid == 0 or pid != told_of):
@@ -141,9 +143,9 @@ class AgentCaller:
     """The process at the other end of an agent's connection, which is looked at once.
 
     Attributes:
-        doors: Look.
-        client: The other end.
-        server: Ours.
+        doors: Find out whose process it is.
+        client: Its end of the connection.
+        server: Our end.
         is_let_in: Whether it is known to be no server's.
     """
 
