@@ -50,7 +50,7 @@ FIGURES: dict[Path, dict[str, str]] = {
         "7,513 tokens; this answer about 572 (92.4% less": "make run",
         "That took 84 s": "make run",
         "works once, in the next five minutes": "smart_mcp_proxy/gateway/admin/page_sessions.py",
-        "3,778 tokens; this answer about 520 (86.2% less": "mcpproxy demo",
+        "3,778 tokens; this answer about 353 (90.7% less": "mcpproxy demo",
         "206 MB of cache": "uvx --from .",
         "Two commands, for twenty-five [clients]": "smart_mcp_proxy/client_files/clients.py",
         "larger than 50 MB (YAML and TOML 1 MB), or that holds more than a million members (YAML 20,000 values": (
