@@ -212,11 +212,9 @@ class StdioDoor:
                 self._link.shutdown(socket.SHUT_WR)
 
     def _serve_link(self, link: socket.socket) -> Alone | None:
+        self._push()
+        self._shut_if_sent()
         try:
-            if self._out:
-                with suppress(BlockingIOError):
-                    del self._out[: link.send(self._out)]
-                    self._shut_if_sent()
             chunk = link.recv(CHUNK_BYTES)
         except BlockingIOError:
             return None
@@ -373,7 +371,7 @@ class StdioDoor:
 
     def _push(self) -> None:
         if self._out and self._link is not None:
-            with suppress(OSError):  # of one that has ended, its end is read
+            with suppress(OSError):  # of one that has ended, its last answers and its end are read
                 del self._out[: self._link.send(self._out)]
 
     # The gateway's lines.

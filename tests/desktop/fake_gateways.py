@@ -70,6 +70,11 @@ class Link:
         """Ends the connection."""
         self._writer.close()
 
+    async def end(self) -> None:
+        """Ends the connection, and returns once it has ended."""
+        self.close()
+        await self._writer.wait_closed()
+
 
 class FakeGateway:
     """What listens where doors connect."""

@@ -197,6 +197,29 @@ async def test_what_has_not_left_the_door_was_not_sent(desk: Desk) -> None:
         assert all(len(each) == 1 for each in client.answers.values())
 
 
+async def test_the_last_answers_of_a_gateway_arrive_though_it_reads_no_more(desk: Desk) -> None:
+    """A door that fails to send to a gateway which has closed the connection still reads what it said before."""
+    async with greeted(desk) as (gateway, first, client):
+        link = first
+        taken = client.call({}, key="taken")
+        await link.hear()
+        os.kill(client.pid, signal.SIGSTOP)
+        try:
+            await until(lambda: read_status(client.pid)["State"].startswith("T"))
+            link.leave(taken=3)
+            link.say(id=taken, result={"content": [1]})
+            await link.end()
+            client.call({}, key="last")
+            await client.stdin.drain()
+        finally:
+            os.kill(client.pid, signal.SIGCONT)
+        assert (await client.answer(taken))["result"] == {"content": [1]}
+        link = await regreeted(gateway)
+        assert (await link.hear())["id"] == "last"
+        link.say(id="last", result={})
+        await client.answer("last")
+
+
 async def test_an_answer_to_a_gateway_that_has_ended_reaches_no_other(desk: Desk) -> None:
     """A question of a killed gateway is taken back; a late answer goes nowhere, though the next one counts alike."""
     async with greeted(desk) as (gateway, first, client):
