@@ -5,20 +5,26 @@ Started by scripts/conformance.sh, which installs the suite.
 
 import argparse
 import json
+import os
 import re
+import signal
 import subprocess
 import sys
 import tempfile
+import time
 from collections.abc import Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from pathlib import Path
 from typing import NamedTuple
 
 from conformance import BASELINE, ROOT, Checks, read_baseline
 
 CLIENT = ROOT / "tests" / "conformance" / "client_under_test.py"
+HANDING = CLIENT.with_name("handing_client.py")
 VERSIONS = ("2025-03-26", "2025-11-25", "2026-07-28", "extension")
 AT_ONCE = 2
+READY_S = 60
 CLIENT_S = 90
 """For one scenario; a start of the gateway and up to three sign-ins on a busy machine."""
 OF_SKILLS = "sep-2640-"
@@ -66,18 +72,32 @@ def pairs_of(suite: str) -> Iterator[tuple[str, str]]:
         yield from ((version, scenario) for version in versions.split(",") if version in VERSIONS)
 
 
-def visit(suite: str, folder: Path, version: str, scenario: str) -> Outcome:
+@contextmanager
+def waiting_client(path: Path) -> Iterator[str]:
+    """A client that has imported all it needs and plays scenarios at this socket; the command that hands one over."""
+    with subprocess.Popen([sys.executable, CLIENT, "--wait", path], start_new_session=True) as process:
+        try:
+            until_s = time.monotonic() + READY_S
+            while not path.exists():
+                if process.poll() is not None or time.monotonic() > until_s:
+                    raise SystemExit(f"{CLIENT.name} does not start")
+                time.sleep(0.05)
+            yield f"{sys.executable} -I -S {HANDING} {path}"
+        finally:
+            os.killpg(process.pid, signal.SIGKILL)
+
+
+def visit(suite: str, client: str, folder: Path, version: str, scenario: str) -> Outcome:
     """One scenario at one version."""
-    checks = played(suite, folder / version, version, scenario)
+    checks = played(suite, client, folder / version, version, scenario)
     direct = None
     if scenario.startswith(OF_SKILLS):
-        direct = played(suite, folder / "direct" / version, version, scenario, "--direct")
+        direct = played(suite, f"{client} --direct", folder / "direct" / version, version, scenario)
     return Outcome(version, scenario, checks, direct)
 
 
-def played(suite: str, reports: Path, version: str, scenario: str, *options: str) -> Checks:
-    """What the suite says of one scenario, with these options for our program."""
-    client = " ".join((sys.executable, str(CLIENT), *options))
+def played(suite: str, client: str, reports: Path, version: str, scenario: str) -> Checks:
+    """What the suite says of one scenario, with this command for our program."""
     command = ["node", suite, "client", "--command", client, "--scenario", scenario]
     command += ["-o", str(reports), "--timeout", str(CLIENT_S * 1000)]
     command += [] if version == "extension" else ["--spec-version", version]
@@ -117,7 +137,8 @@ def main() -> int:
     with tempfile.TemporaryDirectory() as temporary, ThreadPoolExecutor(AT_ONCE) as pool:
         pairs = [pair for pair in pairs_of(options.suite) if options.scenario in (None, pair[1])]
         folder = options.keep or Path(temporary)
-        outcomes = list(pool.map(lambda pair: visit(options.suite, folder, *pair), pairs))
+        with waiting_client(Path(temporary) / "client") as client:
+            outcomes = list(pool.map(lambda pair: visit(options.suite, client, folder, *pair), pairs))
     baseline = read_baseline("client")
     if options.scenario is not None:
         baseline = {name: why for name, why in baseline.items() if name.partition(":")[0] == options.scenario}

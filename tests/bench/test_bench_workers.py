@@ -12,7 +12,7 @@ LIMIT_S = 240
 SMALL = ("--calls", "5", "--rounds", "1", "--seconds", "0.2", "--sessions", "20")
 
 
-@pytest.mark.long
+@pytest.mark.soak  # starts eight gateways
 def test_the_benchmark_measures_calls_by_where_they_land_and_loses_no_session() -> None:
     """A few calls are enough to see every figure and its verdict; how large they are is not judged."""
     done = subprocess.run(

@@ -12,8 +12,8 @@ from cli_runs import PROGRAM, Run, environment
 from stepped_commands import NEVER
 
 pytestmark = pytest.mark.long  # hundreds of processes
-STRIDES = [8, pytest.param(1, marks=pytest.mark.soak)]
-"""Every fifth step, beginning at another one in each run, or all of them."""
+STRIDES = [16, pytest.param(1, marks=pytest.mark.soak)]
+"""Every sixteenth step, beginning at another one in each run, or all of them."""
 
 STEPPED = Path(__file__).parent / "stepped_commands.py"
 KILLED = -9

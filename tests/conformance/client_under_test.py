@@ -6,12 +6,17 @@ again where the server wants more than was granted. Exit status 1: a call or a s
 With `--direct` the same agent at the server itself, for scenarios about skills: it then compares what it reads with
 what was listed, as the specification says hosts do, which behind the gateway the gateway does for it.
 
-Usage: client_under_test.py [--direct] URL
+With `--wait SOCKET` it imports everything once, which takes longer than most scenarios, and becomes the client of each
+program that hands its words, environment and streams over at that socket: scripts/conformance_client.py has them.
+
+Usage: client_under_test.py [--direct] URL | --wait SOCKET
 """
 
 import asyncio
 import json
 import os
+import signal
+import socket
 import sys
 import tempfile
 from collections.abc import Awaitable, Callable, Mapping
@@ -205,19 +210,52 @@ async def _open(url: str) -> None:
         await client.get(url)
 
 
-async def main() -> int:
+async def play(words: list[str]) -> int:
+    """Plays the scenario that the environment names; the exit status."""
     scenario = os.environ["MCP_CONFORMANCE_SCENARIO"]
     context = json.loads(os.environ.get("MCP_CONFORMANCE_CONTEXT", "{}"))
     version = os.environ.get("MCP_CONFORMANCE_PROTOCOL_VERSION", "2025-11-25")
-    if "--direct" in sys.argv:
-        async with _host(sys.argv[-1]) as host:
+    if "--direct" in words:
+        async with _host(words[-1]) as host:
             await load_skills(host, scenario, verifies=True)
         return 0
     with tempfile.TemporaryDirectory() as folder:
-        problems = await Visit(sys.argv[-1], scenario, context, version, Path(folder)).run()
+        problems = await Visit(words[-1], scenario, context, version, Path(folder)).run()
     print("\n".join(problems), file=sys.stderr)
     return 1 if problems else 0
 
 
+def wait(path: str) -> None:
+    """Becomes the client of each program that connects to `path`, in a process of its own."""
+    signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # the status goes to who connected
+    with socket.socket(socket.AF_UNIX) as listener:
+        listener.bind(path)
+        listener.listen()
+        while True:
+            link, _ = listener.accept()
+            with link:
+                if not os.fork():
+                    signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+                    os._exit(_be_client(link))
+
+
+def _be_client(link: socket.socket) -> int:
+    streams = socket.recv_fds(link, 1, 2)[1]
+    words, environ = json.load(link.makefile())
+    for number, stream in enumerate(streams, 1):
+        os.dup2(stream, number)
+    os.environ.clear()
+    os.environ.update(environ)
+    status = 1
+    try:
+        status = asyncio.run(play(words))
+    finally:
+        sys.stderr.flush()
+        link.sendall(bytes([status]))
+    return status
+
+
 if __name__ == "__main__":
-    sys.exit(asyncio.run(main()))
+    if sys.argv[1] == "--wait":
+        wait(sys.argv[2])
+    sys.exit(asyncio.run(play(sys.argv[1:])))

@@ -378,6 +378,11 @@ NEEDS_SETTINGS = [
     ((), {"INSTRUCTIONS": "Words of my own."}, {}),
 ]
 """Words, settings and what is in the server file with which a greeting or a list is another than the default's."""
+STARTS = [
+    pytest.param(*each, marks=() if each in (NEEDS_CATALOG[0], NEEDS_SETTINGS[0]) else pytest.mark.soak)
+    for each in NEEDS_CATALOG + NEEDS_SETTINGS
+]
+"""One of each kind, and the others among the big numbers."""
 
 
 def with_todo(more: dict[str, Any]) -> str:
@@ -387,7 +392,7 @@ def with_todo(more: dict[str, Any]) -> str:
     return json.dumps({"mcpServers": {"todo": server}, **rest})
 
 
-@pytest.mark.parametrize(("words", "settings", "more"), [*NEEDS_CATALOG, *NEEDS_SETTINGS])
+@pytest.mark.parametrize(("words", "settings", "more"), STARTS)
 @pytest.mark.long  # a process for each setting
 async def test_only_a_default_start_is_answered_before_the_gateway_is_there(
     tmp_path: Path, words: tuple[str, ...], settings: dict[str, str], more: dict[str, Any]
@@ -405,7 +410,7 @@ def default_pair() -> list[Any]:
 
 
 @pytest.mark.long  # starts processes; that nobody answers early for them is in every run
-@pytest.mark.parametrize(("words", "settings", "more"), NEEDS_CATALOG)
+@pytest.mark.parametrize(("words", "settings", "more"), [each for each in STARTS if each.values in NEEDS_CATALOG])
 async def test_a_start_that_needs_the_catalog_answers_otherwise_than_the_default(
     tmp_path: Path, words: tuple[str, ...], settings: dict[str, str], more: dict[str, Any]
 ) -> None:

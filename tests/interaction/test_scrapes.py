@@ -112,7 +112,7 @@ async def logged(gateway: Gateway, count: int) -> list[tuple[str, str, str]]:
         await asyncio.sleep(0)
 
 
-@pytest.mark.parametrize("count", [1_000, pytest.param(50_000, marks=pytest.mark.long)])
+@pytest.mark.parametrize("count", [1_000, pytest.param(50_000, marks=pytest.mark.soak)])
 async def test_the_counters_are_the_rows_of_the_activity_log(count: int, tmp_path: Path, ledger: Path) -> None:
     """Good, failed, refused and senseless calls alike: one sink has what the log has, no more and no less."""
     limits = {"metrics": True, "activity_rows": 0}

@@ -18,6 +18,9 @@ from worlds import ENVIRON, SmallServer, end, until_so
 pytestmark = [pytest.mark.anyio, pytest.mark.long]
 
 SHARES = {"TRUNCATE_OUTPUT_LEN": "300", "ROUTING_TYPE": "DYNAMIC"}
+either_way = pytest.mark.parametrize(
+    "wrong_s", [pytest.param(-HOUR_S, id="behind"), pytest.param(HOUR_S, id="ahead", marks=pytest.mark.soak)]
+)
 
 
 async def rest(each: Replica, method: str, path: str, body: dict[str, Any] | None = None) -> dict[str, Any]:
@@ -64,7 +67,7 @@ async def _refuses(each: Replica, tool: str) -> bool:
     return not await each.is_executed(tool)
 
 
-@pytest.mark.parametrize("wrong_s", [-HOUR_S, HOUR_S], ids=["behind", "ahead"])
+@either_way
 async def test_gateways_whose_clocks_are_an_hour_apart_agree(
     postgres: PostgresServer, tmp_path: Path, wrong_s: int
 ) -> None:
@@ -104,7 +107,7 @@ async def test_gateways_whose_clocks_are_an_hour_apart_agree(
     assert "Traceback" not in log, log
 
 
-@pytest.mark.parametrize("wrong_s", [-HOUR_S, HOUR_S], ids=["behind", "ahead"])
+@either_way
 async def test_a_provider_s_token_ends_by_the_clock_of_the_database(
     postgres: PostgresServer, tmp_path: Path, wrong_s: int
 ) -> None:
@@ -174,9 +177,13 @@ WRONG = {
     "no version": (_no_row, "is not whole"),
     "read only": (_read_only, "can only be read"),
 }
+ALIKE = ("no scheme", "no database", "a port that is none", "no such host", "no such user", "no version")
+"""Those that end the start where another one does."""
 
 
-@pytest.mark.parametrize("kind", WRONG)
+@pytest.mark.parametrize(
+    "kind", [pytest.param(each, marks=pytest.mark.soak if each in ALIKE else ()) for each in WRONG]
+)
 def test_a_database_that_cannot_be_used_ends_the_start(postgres: PostgresServer, tmp_path: Path, kind: str) -> None:
     """2, one message that names it and the next step, no password, no traceback; nothing in it was changed."""
     make, said = WRONG[kind]

@@ -271,7 +271,14 @@ async def signed_in(sign_ins: SignIns, config: ServerConfig) -> SignIn:
         return await sign_ins.authorize_server(config, browser)
 
 
-@pytest.mark.parametrize("ahead_s", [0, -HOUR_S, HOUR_S], ids=["right clocks", "one behind", "one ahead"])
+@pytest.mark.parametrize(
+    "ahead_s",
+    [
+        pytest.param(0, id="right clocks", marks=pytest.mark.soak),
+        pytest.param(-HOUR_S, id="one behind"),
+        pytest.param(HOUR_S, id="one ahead", marks=pytest.mark.soak),
+    ],
+)
 async def test_a_person_signs_in_through_both_and_is_known_at_both(
     postgres: PostgresServer, tmp_path: Path, ahead_s: int
 ) -> None:

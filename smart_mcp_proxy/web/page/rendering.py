@@ -25,15 +25,16 @@ HEADERS: Final = {
     "cross-origin-resource-policy": "same-origin",
 }
 NAVIGATION: Final = (
-    ("/ui/", "Overview"),
-    ("/ui/waiting", "Needs you"),
-    ("/ui/search", "Search lab"),
-    ("/ui/servers", "Servers"),
-    ("/ui/tools", "Tools"),
-    ("/ui/activity", "Activity"),
-    ("/ui/clients", "Clients"),
-    ("/ui/settings", "Settings"),
+    ("/ui/", "Overview", ""),
+    ("/ui/waiting", "Needs you", ""),
+    ("/ui/search", "Search lab", ""),
+    ("/ui/servers", "Servers", "/ui/server"),
+    ("/ui/tools", "Tools", "/ui/tool"),
+    ("/ui/activity", "Activity", "/ui/record"),
+    ("/ui/clients", "Clients", ""),
+    ("/ui/settings", "Settings", ""),
 )
+"""Address and name of each place, and how addresses of single things within it begin."""
 _JSON_CHARS: Final = 20_000
 
 

@@ -205,6 +205,13 @@ async def test_the_overview_is_that_of_the_command_line(there: Opened) -> None:
             assert "2 tools of s" in text and "2 things need you" in text and 'class="state ready"' in text
 
 
+@pytest.mark.parametrize(("address", "place"), [("server?name=s", "Servers"), ("tool?name=s:a", "Tools")])
+async def test_a_single_thing_marks_its_place_in_the_navigation(there: Opened, address: str, place: str) -> None:
+    """As where one is, though not as the page itself."""
+    async with browser(there) as page:
+        assert re.findall(r'aria-current="(\w+)">(\w+)', (await page.get(address)).text) == [("true", place)]
+
+
 async def test_what_is_typed_wrong_is_said_and_kept(there: Opened) -> None:
     """The server is not called, and the form still holds what was typed."""
     async with browser(there) as page:
