@@ -34,6 +34,11 @@ class Exchange(BaseHTTPRequestHandler):
         self.stage.connections.append(self.connection)
 
     def do_POST(self) -> None:
+        if int(self.headers["content-length"]) > self.stage.most_bytes:  # what a balancer does with such a body
+            self.stage.refused += 1
+            self.reply(413)
+            self.close_connection = True
+            return
         self.message = json.loads(self.rfile.read(int(self.headers["content-length"])))
         self.stage.answer(self)
 
@@ -100,6 +105,8 @@ class Stage:
         self.connections: list[socket.socket] = []
         self.answers: dict[str, Callable[[Exchange], None]] = {}
         self.heard: queue.Queue[str] = queue.Queue()
+        self.most_bytes = 100_000_000
+        self.refused = 0
         self._tls = tls
         self._sessions: set[str] = set()
         self._count = 0

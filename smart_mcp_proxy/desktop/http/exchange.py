@@ -1,6 +1,7 @@
 """Message on its way to a gateway over HTTP, and what has come of the answer."""
 
 import time
+from contextlib import suppress
 from typing import Any
 
 from smart_mcp_proxy.desktop.http.address import HttpAddress, build_modern_headers
@@ -96,7 +97,8 @@ class Exchange:
             if not link.is_open:
                 return said
         if self.out:
-            link.send(self.out)
+            with suppress(OSError):  # who has heard enough may have said why before the connection ended
+                link.send(self.out)
         while not self.reply.is_whole and (data := link.receive()) is not None:
             if not data:
                 self.reply.end()

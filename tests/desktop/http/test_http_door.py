@@ -63,6 +63,15 @@ def test_a_forgotten_session_is_made_again_unseen(stage: Stage, client: Client) 
     assert client.has_said_nothing_more()
 
 
+def test_a_message_that_is_refused_before_it_was_read_is_answered_once(stage: Stage, client: Client) -> None:
+    """The other side closes the connection while the message is still being sent: its words were there before."""
+    client.open_session()
+    stage.most_bytes = 1_000_000
+    client.send("tools/call", 1, name="a", arguments={"text": "x" * 30_000_000})
+    assert "answers 413" in client.receive()["error"]["message"]
+    assert stage.refused == 1
+
+
 @ERAS
 def test_what_is_under_way_at_a_restart(stage: Stage, client: Client, meta: dict[str, Any]) -> None:
     """A call of unknown fate is answered as lost, a list is asked for again."""
