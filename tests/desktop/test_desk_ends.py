@@ -150,7 +150,7 @@ async def test_a_client_that_does_not_read_holds_nobody_up(desk: Desk) -> None:
         try:
             await until(lambda: int(read_status(process.pid)["VmRSS"].split()[0]) > 18_000)
             for _ in range(20):
-                await other.text()
+                await asyncio.wait_for(other.text(), 5)
             assert int(read_status(process.pid)["VmHWM"].split()[0]) < 60_000
             assert int(read_status(gateway)["VmRSS"].split()[0]) < 700_000
             assert await desk.run("stop") == (0, "", f"Stopped process {gateway}.\n")
