@@ -31,6 +31,7 @@ def test_any_key_gets_a_legal_name_within_the_limit(key: ToolKey, limit: int) ->
     assert len(name) <= limit
 
 
+@pytest.mark.long  # a third of a second of processor time
 @given(found=st.lists(keys(TRICKY) | keys(ANY), unique=True, max_size=30), limit=LIMITS)
 @settings(max_examples=150, deadline=None)
 def test_different_keys_get_different_names(found: list[ToolKey], limit: int) -> None:
@@ -43,6 +44,7 @@ def test_different_keys_get_different_names(found: list[ToolKey], limit: int) ->
     assert taken.isdisjoint(RESERVED_NAMES)
 
 
+@pytest.mark.long  # a third of a second of processor time
 @given(key=keys(PLAIN), others=st.lists(keys(TRICKY) | keys(PLAIN), max_size=10))
 @settings(max_examples=60, deadline=None)
 def test_a_plain_name_does_not_depend_on_what_else_is_there(key: ToolKey, others: list[ToolKey]) -> None:

@@ -119,6 +119,7 @@ json_values = st.recursive(
 )
 
 
+@pytest.mark.long  # a third of a second of processor time
 @given(st.dictionaries(st.text("abc", min_size=1, max_size=3), json_values, max_size=4), st.text("abc", min_size=1))
 def test_what_yaml_writes_of_an_entry_is_its_frontmatter(about: dict[str, Any], more: str) -> None:
     """Whatever it holds; a field more on one side is told."""

@@ -259,6 +259,7 @@ def test_a_log_file_on_a_full_disk_is_reported_once(written: Written) -> None:
     assert "trusted-word-1" not in "".join(lines)
 
 
+@pytest.mark.long  # a third of a second of processor time
 def test_a_pipe_that_nobody_reads_is_not_waited_for(monkeypatch: pytest.MonkeyPatch, written: Written) -> None:
     """F64: lines that do not fit are left out, whole or but for their beginning, and counted once there is room."""
     reader, writer = os.pipe()

@@ -21,6 +21,7 @@ def published(name: str, **more: Any) -> servers.PublishedServer:
     return servers.PublishedServer(name, f"@shop/{name}", "1.0.0", "npm", variables={"KEY": ""}, **more)
 
 
+@pytest.mark.long  # a third of a second of processor time
 @pytest.mark.anyio
 async def test_servers_are_tried_alone_and_together(tmp_path: Path) -> None:
     """Whatever differs or is left is named; what came through as it was is not."""

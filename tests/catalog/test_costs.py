@@ -89,6 +89,7 @@ async def cost_of_a_change(place: Any, tool: MakeTool, tools: int) -> dict[str, 
     return found
 
 
+@pytest.mark.long  # a third of a second of processor time
 async def test_a_change_reads_as_much_of_a_large_catalog_as_of_a_small_one(store_place: Any, tool: MakeTool) -> None:
     """Storing a list, deciding on a tool, and following either; a refresh that finds nothing reads a row or two."""
     small, large = [await cost_of_a_change(store_place(), tool, tools) for tools in (SMALL, LARGE)]
@@ -119,6 +120,7 @@ async def statements_of_decisions(place: Any, tool: MakeTool, tools: int) -> tup
     return reviewed.statements, approved.statements
 
 
+@pytest.mark.long  # a third of a second of processor time
 async def test_a_list_is_decided_on_in_few_statements(store_place: Any, tool: MakeTool) -> None:
     """One SELECT for every tool held the event loop of a gateway back for a second with 5,000 tools."""
     assert await statements_of_decisions(store_place(), tool, 20) == await statements_of_decisions(

@@ -38,6 +38,7 @@ def reordered(value: Any) -> Any:
     return [reordered(item) for item in value] if isinstance(value, list) else value
 
 
+@pytest.mark.long  # a third of a second of processor time
 @given(values, values)
 def test_canonical_json_is_equal_if_and_only_if_the_values_are(one: Any, other: Any) -> None:
     """Two values share their bytes exactly when they are the same JSON."""
@@ -50,12 +51,14 @@ def test_canonical_json_is_valid_json_for_every_value(value: Any) -> None:
     json.loads(canonical_json(value).decode())
 
 
+@pytest.mark.long  # a third of a second of processor time
 @given(definitions)
 def test_key_order_never_changes_the_hash(definition: dict[str, Any]) -> None:
     """A server that sends the same fields in another order has changed nothing."""
     assert change_hash("s", definition) == change_hash("s", reordered(definition))
 
 
+@pytest.mark.long  # a third of a second of processor time
 @given(definitions, st.data())
 def test_a_change_of_any_field_changes_the_hash(definition: dict[str, Any], data: st.DataObject) -> None:
     """Whatever field takes another value, appears or goes: the hash moves."""
@@ -65,6 +68,7 @@ def test_a_change_of_any_field_changes_the_hash(definition: dict[str, Any], data
     assert change_hash("s", definition | {field: other}) != change_hash("s", definition)
 
 
+@pytest.mark.long  # a third of a second of processor time
 @given(definitions, definitions, any_text, any_text)
 def test_the_server_is_part_of_the_hash(one: dict[str, Any], two: dict[str, Any], here: str, there: str) -> None:
     """Hashes agree exactly when server and definition do."""

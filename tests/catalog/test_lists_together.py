@@ -141,6 +141,7 @@ async def test_a_list_that_comes_while_others_are_stored_fails_for_its_own_calle
         assert (late.diff, list(catalog._waiting)) == (None, [])
 
 
+@pytest.mark.long  # a third of a second of processor time
 async def test_long_lists_have_transactions_of_their_own(store: StorePlace, tool: MakeTool, commits: list[str]) -> None:
     """Other gateways wait for the end of each."""
     async with store.opened() as catalog:

@@ -50,6 +50,7 @@ def subjects(records: list[dict[str, Any]]) -> list[str]:
     return [record["subject"] for record in records]
 
 
+@pytest.mark.long  # a third of a second of processor time
 def test_the_list_shows_the_newest_first_and_picks_by_what_is_asked(filled: Path, run: Run) -> None:
     """By kind, server, tool, outcome, time and number; no server needs to be configured for it."""
     everything = run("activity", "list", "--json")

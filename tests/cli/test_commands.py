@@ -88,6 +88,7 @@ def test_what_comes_behind_the_answer_is_named_once_with_what_a_call_needs(proje
         assert f"Left out: {named.partition('(')[0]} " not in done.err
 
 
+@pytest.mark.long  # a third of a second of processor time
 def test_tools_are_listed_and_shown(project: Path, run: Run) -> None:
     """A list of all or of one server's, and a definition by either name."""
     assert {tool["server"] for tool in run("tool", "list", "--json").json} == {"todo", "clock"}
@@ -139,6 +140,7 @@ def test_a_call_without_a_required_argument_shows_the_parameters(project: Path, 
     assert done.next_command == "mcpproxy tool show todo:add_task"
 
 
+@pytest.mark.long  # a third of a second of processor time
 def test_a_value_of_the_wrong_type_is_2(project: Path, run: Run) -> None:
     """It is refused before anything is called."""
     done = run("call", "todo:complete_task", "id=abc")
@@ -155,6 +157,7 @@ def test_a_tool_that_reports_a_failure_is_1(project: Path, run: Run) -> None:
     assert run("call", "todo:complete_task", "id=7", "--json").json["isError"] is True
 
 
+@pytest.mark.long  # a third of a second of processor time
 def test_servers_that_cannot_start_are_listed_with_what_to_do(home: Path, run: Run) -> None:
     """State, error and hint of each; a call of theirs says it too."""
     broken = {"gone": {"command": "no-such-program"}, "env": {"command": "x", "env": {"A": "${NOT_SET_HERE}"}}}
@@ -225,6 +228,7 @@ def test_logs_do_not_start_a_server_that_is_off(home: Path, run: Run) -> None:
     assert "NOT_SET_HERE" in told
 
 
+@pytest.mark.long  # a third of a second of processor time
 def test_a_question_does_not_empty_the_catalog(project: Path, run: Run) -> None:
     """MCPPROXY_RESET_DATA is for the server."""
     run("tool", "list")
@@ -253,6 +257,7 @@ def test_config_path_is_the_file_in_use(project: Path, run: Run) -> None:
     assert (done.status, done.json) == (1, {"path": None})
 
 
+@pytest.mark.long  # a third of a second of processor time
 def test_doctor_names_everything_that_fails(project: Path, run: Run) -> None:
     """Healthy: 0. With a missing program, a broken entry and an address that is not ours: 1, one line each."""
     good = run("doctor", "--json")
@@ -308,6 +313,7 @@ def test_doctor_survives_a_broken_file_and_a_data_directory_that_is_a_file(home:
     assert failed == {"config", "data directory"}
 
 
+@pytest.mark.long  # a third of a second of processor time
 def test_the_demo_answers_a_query_and_leaves_nothing_behind(home: Path, run: Run) -> None:
     """A table with reasons, the token line, and no trace in the data directory; configured servers are not used."""
     done = run("demo", "mix two colors", CONFIG_PATH="nope.json")
@@ -318,17 +324,20 @@ def test_the_demo_answers_a_query_and_leaves_nothing_behind(home: Path, run: Run
     assert not (home / "data").exists()
 
 
+@pytest.mark.long  # a third of a second of processor time
 def test_the_demo_speaks_json(run: Run) -> None:
     """The answer to a query as an agent gets it."""
     assert run("demo", "mix two colors", "--json").json["tools"][0]["name"] == "colors:mix_colors"
 
 
+@pytest.mark.long  # a third of a second of processor time
 def test_the_first_answer_of_a_command_ranks_by_meaning_too(run: Run) -> None:
     """A command asks once: an answer without vectors would be a worse one than a gateway that runs gives."""
     found = run("demo", "mix two colors", "--json", EMBEDDER="AUTO").json["tools"]
     assert found and all("vector" in tool["why"] for tool in found)
 
 
+@pytest.mark.long  # a third of a second of processor time
 def test_the_demo_alone_is_a_tour(home: Path, run: Run) -> None:
     """Servers, two searches, one call, and what to do next."""
     done = run("demo")
@@ -368,6 +377,7 @@ def test_a_running_gateway_of_the_data_directory_answers(running: Path, run: Run
     assert "Answered by the running gateway" in listed.err
 
 
+@pytest.mark.long  # a third of a second of processor time
 def test_a_dead_socket_is_removed_and_passed_over(running: Path, run: Run) -> None:
     """What a killed gateway left behind does not keep the living one from answering."""
     script = "import socket, sys; s = socket.socket(socket.AF_UNIX); s.bind(sys.argv[1])"

@@ -97,6 +97,7 @@ def test_a_backup_comes_back(home: Path, run: Run, filled: None) -> None:
     assert run("call", "todo:add_task", "title=x").status != 0
 
 
+@pytest.mark.long  # a third of a second of processor time
 @pytest.mark.parametrize(
     ("to", "said"),
     [
@@ -112,6 +113,7 @@ def test_a_wrong_address_is_told_without_its_password(run: Run, filled: None, to
     assert "secret" not in done.err + done.out
 
 
+@pytest.mark.long  # a third of a second of processor time
 def test_a_second_interrupt_does_not_disturb_the_first(home: Path, filled: None) -> None:
     """The first takes the copy back; 130, nothing but that is said, and the target trusts nothing."""
     program = """if True:
@@ -147,6 +149,7 @@ def test_a_second_interrupt_does_not_disturb_the_first(home: Path, filled: None)
         assert connection.execute("SELECT count(*) FROM tools").fetchall() == [(0,)]
 
 
+@pytest.mark.long  # a third of a second of processor time
 def test_a_copy_onto_itself_is_refused(home: Path, run: Run, filled: None) -> None:
     """However it is named."""
     (home / "link").symlink_to(home / "data")
@@ -155,6 +158,7 @@ def test_a_copy_onto_itself_is_refused(home: Path, run: Run, filled: None) -> No
         assert done.status == 2 and "is to be copied" in done.err
 
 
+@pytest.mark.long  # a third of a second of processor time
 @pytest.mark.parametrize("to", ["", " "])
 def test_an_empty_target_is_refused(
     home: Path, run: Run, filled: None, monkeypatch: pytest.MonkeyPatch, to: str

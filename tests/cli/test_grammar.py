@@ -30,6 +30,7 @@ def test_parsing_imports_nothing_heavy() -> None:
     assert done.stdout == "[]\n"
 
 
+@pytest.mark.long  # a third of a second of processor time
 def test_loading_a_command_imports_no_gateway() -> None:
     """A mistyped option of any command is answered without waiting for fastmcp."""
     program = (
@@ -41,6 +42,7 @@ def test_loading_a_command_imports_no_gateway() -> None:
     assert done.stdout.endswith("[]\n")
 
 
+@pytest.mark.long  # a third of a second of processor time
 def test_help_teaches_every_command_by_examples(run: Run) -> None:
     """The overview of commands and each command's help end with examples that use real commands."""
     overview = run("--help")

@@ -61,6 +61,7 @@ def test_a_running_gateway_shows_and_forgets_what_it_learned(learning: Path, run
     assert "Questions" not in run("tool", "show", "todo:add_task", DATA_DIR=str(learning)).out
 
 
+@pytest.mark.long  # a third of a second of processor time
 def test_without_a_gateway_the_database_forgets(home: Path, run: Run) -> None:
     """One question, one tool or all; no server needs to be configured any more."""
     server_file = home / "mcp_config.json"

@@ -90,6 +90,7 @@ def test_a_port_in_use_is_seen_before_anything_is_installed() -> None:
     assert checked_port("--port", "0").returncode == 0
 
 
+@pytest.mark.long  # a third of a second of processor time
 def test_an_installation_says_how_far_it_is(tmp_path: Path) -> None:
     """What pip says is kept for a failure, which has pip's own status."""
     script = Path(__file__).parents[2] / "scripts" / "install_shown.py"

@@ -144,6 +144,7 @@ def test_what_waits_for_approval_is_shown_in_full(home: Path, run: Run, words: l
     assert "evil" not in trusted.out and "warning: The" not in trusted.err
 
 
+@pytest.mark.long  # a third of a second of processor time
 def test_an_approval_without_a_question_warns_too(home: Path, run: Run) -> None:
     """Of variables that make a program load something else."""
     for name in (
@@ -162,6 +163,7 @@ def test_an_approval_without_a_question_warns_too(home: Path, run: Run) -> None:
         assert done.status == 0 and f"warning: The variable {name}" in done.err
 
 
+@pytest.mark.long  # a third of a second of processor time
 def test_what_would_be_read_and_where_it_would_go_is_said_before_an_approval(home: Path, run: Run) -> None:
     """Of files, variables and stored secrets in every field; literal text and the two known folders are none of it."""
     web = {

@@ -20,6 +20,7 @@ LISTS: dict[str, tuple[Any, str, str, str]] = {
 }
 
 
+@pytest.mark.long  # a third of a second of processor time
 @pytest.mark.parametrize("fault", LISTS)
 def test_a_list_that_cannot_be_used_is_said_in_every_table(home: Path, run: Run, fault: str) -> None:
     """Row of `server list`, finding of `doctor`, exit status of `serve --check`."""

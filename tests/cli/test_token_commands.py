@@ -69,6 +69,7 @@ def test_a_slip_makes_no_token(run: Run, servers: None, words: list[str], status
     assert run("token", "list", "--json").json == []
 
 
+@pytest.mark.long  # a third of a second of processor time
 def test_a_token_that_another_program_wrote_is_named(run: Run, servers: None, home: Path) -> None:
     """By the list, and by doctor with what to do until it is revoked."""
     assert run("token", "create", "ci").status == 0

@@ -234,6 +234,7 @@ def test_addresses_at_which_something_else_answers(home: Path, run: Run, make: A
     assert COMMAND.match(done.next_command), done.err
 
 
+@pytest.mark.long  # a third of a second of processor time
 def test_names_that_are_nearly_right(home: Path, run: Run) -> None:
     """A tool, a server, and an argument of another type."""
     (home / "mcp_config.json").write_text(json.dumps(some_servers("todo")))

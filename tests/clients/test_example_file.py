@@ -53,6 +53,7 @@ def test_the_example_file_comes_up_as_it_stands(tmp_path: Path) -> None:
     assert status == 0
 
 
+@pytest.mark.long  # a third of a second of processor time
 def test_a_missing_program_is_named_with_what_to_install(tmp_path: Path) -> None:
     """Of each server that lacks it; the check fails."""
     status, servers, said = checked(tmp_path, tmp_path / "nothing")

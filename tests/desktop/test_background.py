@@ -214,6 +214,7 @@ def _say(path: str, data: bytes, size: int = 100_000) -> bytes:
             return b""
 
 
+@pytest.mark.long  # a third of a second of processor time
 async def test_nonsense_on_the_socket_harms_nobody(desk: Desk) -> None:
     """What is no greeting ends its connection alone; neither 200 silent connections nor long lines hold a client up."""
     odd = [

@@ -45,6 +45,7 @@ async def test_who_comes_in_time_keeps_the_gateway(desk: Desk) -> None:
     await until(lambda: not desk.processes(), 6)
 
 
+@pytest.mark.long  # a third of a second of processor time
 async def test_a_stop_answers_calls_and_is_no_end_for_clients(desk: Desk) -> None:
     """`mcpproxy stop` waits for a call under way; a client that asks afterwards starts the next gateway."""
     async with desk.client() as client, desk.client() as idle:

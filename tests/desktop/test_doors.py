@@ -354,6 +354,7 @@ def _is_readable(link: socket.socket) -> bool:
         return False
 
 
+@pytest.mark.long  # a third of a second of processor time
 async def test_a_line_over_the_limit_is_not_kept(desk: Desk) -> None:
     """A line that no gateway would take passes through in pieces; the lines after it are followed as ever."""
     async with greeted(desk) as (_, link, client):
@@ -368,6 +369,7 @@ async def test_a_line_over_the_limit_is_not_kept(desk: Desk) -> None:
         assert (await client.answer(key))["error"]["data"] == {"delivery": "unknown"}
 
 
+@pytest.mark.long  # a third of a second of processor time
 async def test_a_client_that_does_not_read_fills_no_memory(desk: Desk) -> None:
     """What a client does not read stays with the gateway: the door keeps some megabytes of it."""
     async with listening(desk.socket) as gateway:

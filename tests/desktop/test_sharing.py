@@ -13,6 +13,7 @@ from homes import ENVELOPE, LIMIT_S, PROGRAM, SERVER, Home, placed_server, wait_
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="processes are found in /proc")
 
 
+@pytest.mark.long  # a third of a second of processor time
 def test_a_further_client_has_its_answers_at_once_in_both_eras(home: Home) -> None:
     """It imports nothing of the gateway."""
     first = home.client()

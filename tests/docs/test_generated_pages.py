@@ -32,6 +32,7 @@ def test_every_client_has_a_page_with_its_file_and_its_entry() -> None:
         assert "mcpproxy" in text and "## What was tried" in text
 
 
+@pytest.mark.long  # a third of a second of processor time
 def test_every_code_that_a_class_states_has_a_page() -> None:
     """With its status; the syntax trees miss none that is there at run time."""
     codes = error_codes.codes()

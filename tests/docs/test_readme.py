@@ -17,6 +17,7 @@ LINK = re.compile(r"\]\((?!https?:)([^)#\s]*)(?:#([\w-]+))?\)")
 MOST_LINES = 150
 
 
+@pytest.mark.long  # a third of a second of processor time
 def test_the_generated_parts_are_those_of_the_code() -> None:
     """A setting, a client or an error that changes shows in README and docs, or this fails."""
     done = subprocess.run(

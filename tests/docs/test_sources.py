@@ -74,6 +74,7 @@ def sources(text: str) -> Iterator[tuple[int, str | None]]:
         yield text.count("\n", 0, found.start()) + 1, match and match["all"]
 
 
+@pytest.mark.long  # a third of a second of processor time
 def test_every_source_can_be_opened() -> None:
     """No paper that a reader does not have, and no heading that is not there."""
     bad = [
@@ -92,6 +93,7 @@ def test_every_promise_comes_from_what_can_be_opened(manifest: Path) -> None:
     assert {id_: bad for id_, row in rows.items() if (bad := faults_of(row["source"]))} == {}
 
 
+@pytest.mark.long  # a third of a second of processor time
 def test_every_fault_that_is_named_is_in_the_list_and_the_reverse() -> None:
     """A name means something only where the list has it, and a line that no test names is none that holds."""
     defined = re.findall(r"^- \*\*([BF]\d\d)\*\* ", FAULTS.read_text("utf-8"), re.MULTILINE)
@@ -100,6 +102,7 @@ def test_every_fault_that_is_named_is_in_the_list_and_the_reverse() -> None:
     assert named - OTHER_CODES == set(defined)
 
 
+@pytest.mark.long  # a third of a second of processor time
 def test_no_paper_is_named_that_is_not_here() -> None:
     """Elsewhere neither."""
     assert [(path, found[0]) for path, text in files() if (found := UNOPENED.search(text))] == []

@@ -67,6 +67,7 @@ def test_a_full_set_has_every_right_tool_in_time() -> None:
     assert not is_full_set("axb", gold("a", "b"), 2)
 
 
+@pytest.mark.long  # a third of a second of processor time
 @given(ranked=RANKED, right=GOLD, k=K)
 def test_measures_lie_between_0_and_1(ranked: list[str], right: list[frozenset[str]], k: int) -> None:
     """Whatever is ranked and whatever is right."""

@@ -121,6 +121,7 @@ async def test_a_certificate_that_proves_nothing_is_refused(
     assert b"".join(told) == b""
 
 
+@pytest.mark.long  # a third of a second of processor time
 @pytest.mark.parametrize("era", ["handshake", "modern"])
 async def test_a_server_with_a_good_certificate_is_used(tmp_path: Path, authority: Authority, era: str) -> None:
     """Call after call over TLS, on connections that are kept."""

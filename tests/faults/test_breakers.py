@@ -47,6 +47,7 @@ async def test_a_poison_pill_is_left_alone_and_its_neighbour_served(tmp_path: Pa
         assert {status.breaker for status in rig.gateway.status().servers} == {"closed"}
 
 
+@pytest.mark.long  # a third of a second of processor time
 async def test_new_limits_hold_at_once_and_drop_no_call_under_way(tmp_path: Path) -> None:
     """The server is not restarted for them; a waiting call goes as soon as it may."""
     async with opened_rig(tmp_path, Place("stdio", "handshake")) as rig:

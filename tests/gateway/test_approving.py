@@ -403,6 +403,7 @@ def test_a_difference_is_shown_exactly_where_the_hashes_differ(one: dict[str, An
     assert bool(differences(one, two)) == (change_hash("s", one) != change_hash("s", two))
 
 
+@pytest.mark.long  # a third of a second of processor time
 @given(definitions)
 def test_the_runs_of_a_new_tool_are_all_its_words(made: dict[str, Any]) -> None:
     """Nothing is the same as before where nothing was before."""

@@ -59,6 +59,7 @@ def check(setup: EmbeddingSetup, *without: str) -> None:
     assert all((linked[name] == vector_of(text)).all() for name, text in texts.items())
 
 
+@pytest.mark.long  # a third of a second of processor time
 @pytest.mark.parametrize("has_sidecar", [True, False])
 async def test_the_former_vectors_rank_until_the_new_ones_are_there(
     tmp_path: Path, former: WordEmbedder, chosen: WordEmbedder, has_sidecar: bool

@@ -113,6 +113,7 @@ async def test_a_script_sees_no_more_than_its_caller(setup: CodeSetup, parts: Pa
     assert setup.alpha.sent == []
 
 
+@pytest.mark.long  # a third of a second of processor time
 async def test_a_script_and_its_calls_are_written_down_together(setup: CodeSetup, parts: Parts) -> None:
     """Each call names the script's record as its parent; all are the caller's."""
     await setup.run("call_tool('alpha:look')\ncall_tool('beta:look')")

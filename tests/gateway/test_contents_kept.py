@@ -16,6 +16,7 @@ from smart_mcp_proxy.models import LOCAL, Reach
 pytestmark = pytest.mark.anyio
 
 
+@pytest.mark.long  # a third of a second of processor time
 async def test_the_contents_of_a_view_go_when_the_view_goes(parts: Parts) -> None:
     """Each change of the configuration makes every narrowed view anew."""
     views: dict[str, CatalogView] = {}

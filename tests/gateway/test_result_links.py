@@ -81,6 +81,7 @@ def expected(result: dict[str, Any], found: list[str]) -> dict[str, Any]:
     return new
 
 
+@pytest.mark.long  # a third of a second of processor time
 @given(results, st.booleans())
 def test_only_the_uris_of_links_are_rewritten(result: dict[str, Any], is_ascii: bool) -> None:
     """Whatever else is in the result, text and structured content above all, stays as it is."""

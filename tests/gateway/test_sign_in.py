@@ -78,6 +78,7 @@ async def test_a_login_is_picked_up_by_the_running_gateway_and_a_logout_too(tmp_
         assert (caught.value.hint, caught.value.delivery) == (LOGIN, "not_sent")
 
 
+@pytest.mark.long  # a third of a second of processor time
 async def test_a_server_that_lets_nobody_in_without_more_says_what_is_to_be_granted(
     tmp_path: Path, server: Guarded
 ) -> None:

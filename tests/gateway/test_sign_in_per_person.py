@@ -121,6 +121,7 @@ async def until_calls(gateway: Gateway, person: str) -> str:
                 await gateway.base.changes.wait()
 
 
+@pytest.mark.long  # a third of a second of processor time
 async def test_one_person_signs_in_and_calls_and_the_other_is_asked_to(tmp_path: Path, server: Guarded) -> None:
     """Ann's call goes through with Ann's account, without a restart; Bob's needs a sign-in of his own."""
     async with opened(tmp_path, server) as gateway:
@@ -137,6 +138,7 @@ async def test_one_person_signs_in_and_calls_and_the_other_is_asked_to(tmp_path:
         assert ann != bob
 
 
+@pytest.mark.long  # a third of a second of processor time
 async def test_who_signs_out_here_is_signed_out_at_once(tmp_path: Path, server: Guarded) -> None:
     """Nothing more is sent for them, and the other person's calls go on."""
     await sign_in(tmp_path, server, "ann")
@@ -152,6 +154,7 @@ async def test_who_signs_out_here_is_signed_out_at_once(tmp_path: Path, server: 
         assert bob in await call(gateway, "bob")
 
 
+@pytest.mark.long  # a third of a second of processor time
 async def test_each_person_sees_finds_and_calls_what_was_listed_to_them_alone(tmp_path: Path, server: Guarded) -> None:
     """A tool that the server lists to Bob alone exists for Bob alone, after a restart as well."""
     await sign_in(tmp_path, server, "ann")

@@ -61,6 +61,7 @@ async def ask(gateway: Gateway, query: str) -> dict[str, Any]:
     return await gateway.retrieval.retrieve(Question(query=query, limit=3))
 
 
+@pytest.mark.long  # a third of a second of processor time
 @pytest.mark.parametrize(("embedder", "engine"), [("HYBRID", "hybrid"), ("HF", "vector")])
 async def test_tools_are_found_by_meaning(data_dir: Path, embedder: str, engine: str) -> None:
     """Though no word of the query is in them; nothing is embedded again at the next start."""
@@ -152,6 +153,7 @@ async def test_rank_bm25_ranks_where_it_is_asked_for(data_dir: Path) -> None:
         assert answer["degraded"] == []
 
 
+@pytest.mark.long  # a third of a second of processor time
 async def test_by_default_meaning_ranks_without_anything_installed(
     data_dir: Path, without_packages: None, caplog: pytest.LogCaptureFixture
 ) -> None:

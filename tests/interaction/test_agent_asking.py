@@ -356,6 +356,7 @@ async def tokened(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[tup
         yield GatewayAndServers(gateway, base, ledger), tokens
 
 
+@pytest.mark.long  # a third of a second of processor time
 @pytest.mark.requirement("input-principals")
 async def test_a_state_is_of_no_use_to_another_principal(tokened: tuple[GatewayAndServers, dict[str, str]]) -> None:
     """Though everything else is the same."""

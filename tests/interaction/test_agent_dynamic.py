@@ -230,6 +230,7 @@ async def test_registered_tools_are_shown_by_clients_that_defer_others(ledger: P
             assert marked == {"new__meta": None, "new__look": True if always_load else None}
 
 
+@pytest.mark.long  # a third of a second of processor time
 @pytest.mark.requirement("dynamic-evicts")
 async def test_what_does_not_fit_into_the_pool_is_called_by_name(ledger: Path, tmp_path: Path) -> None:
     """More hits than places is legal: the first are registered, the rest come with the tool to call them with."""
@@ -330,6 +331,7 @@ async def test_the_activity_log_keeps_what_entered_and_left(ledger: Path, tmp_pa
         ]
 
 
+@pytest.mark.long  # a third of a second of processor time
 @pytest.mark.requirement("pinned-listed")
 @pytest.mark.parametrize("era", ["handshake", "modern"])
 async def test_a_pin_that_comes_and_goes_is_announced(era: Any, ledger: Path, tmp_path: Path) -> None:

@@ -300,6 +300,7 @@ async def test_a_server_that_is_passed_through_keeps_its_uris(era: Any, tmp_path
         assert await read(agent, "note://other") == "quarantined"
 
 
+@pytest.mark.long  # a third of a second of processor time
 @pytest.mark.requirement("links-lead-here")
 async def test_scripts_the_proxy_tool_and_programs_get_the_same_links(tmp_path: Path) -> None:
     """One path of all calls; and what one of them was linked to, the same principal reads by each."""
@@ -344,6 +345,7 @@ async def test_the_resources_of_a_prompt_can_be_read(tmp_path: Path) -> None:
         assert await read(agent, first["uri"]) == "note://first"
 
 
+@pytest.mark.long  # a third of a second of processor time
 @pytest.mark.requirement("links-open")
 async def test_the_broker_passes_uris_on_and_opens_what_is_linked(tmp_path: Path) -> None:
     """It speaks of each server in the server's own words."""

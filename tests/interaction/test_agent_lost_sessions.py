@@ -90,6 +90,7 @@ async def before(app: ForgetfulApp, data_dir: Path, **entry: Any) -> AsyncIterat
         yield gateway, base
 
 
+@pytest.mark.long  # a third of a second of processor time
 @pytest.mark.parametrize("connection", ["shared", "per_client"])
 @pytest.mark.parametrize("refusal", REFUSALS.values(), ids=REFUSALS)
 async def test_an_agents_calls_go_on_when_the_server_forgets_its_session(
@@ -113,6 +114,7 @@ async def test_an_agents_calls_go_on_when_the_server_forgets_its_session(
         assert {status.breaker for status in gateway.status().servers} == {"closed"}
 
 
+@pytest.mark.long  # a third of a second of processor time
 async def test_clients_whose_own_sessions_are_forgotten_get_one_each(tmp_path: Path) -> None:
     """What several calls of one client meet is one lost session."""
     app = ForgetfulApp((404, "Session not found"))

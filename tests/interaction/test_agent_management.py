@@ -554,6 +554,7 @@ async def test_the_operators_token_is_the_owners_own(world: World) -> None:
     assert "servers" in (await world.operator.get("status")).json()
 
 
+@pytest.mark.long  # a third of a second of processor time
 @pytest.mark.requirement("rest-servers")
 async def test_servers_are_managed_over_rest(world: World) -> None:
     """Each route does what it says, in the file and in the gateway; a stale revision is a conflict."""
@@ -690,6 +691,7 @@ ELSEWHERE = {("POST", "/call"), ("POST", "/approvals/approve"), ("GET", "/tools/
 test_own_sign_ins.py show them."""
 
 
+@pytest.mark.long  # a third of a second of processor time
 @pytest.mark.requirement("openapi")
 async def test_every_failure_that_a_route_describes_happens(world: World, tmp_path: Path) -> None:
     """None is there for show: each handler is made to fail in each of its ways."""

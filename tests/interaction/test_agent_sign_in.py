@@ -60,6 +60,7 @@ async def test_an_upstream_gets_its_own_token_and_nothing_of_the_agents(
         assert b"inbound" not in seen.body
 
 
+@pytest.mark.long  # a third of a second of processor time
 @pytest.mark.requirement("sign-in-needed")
 @pytest.mark.parametrize("era", ["handshake", "modern"])
 async def test_an_agent_is_told_that_its_user_has_to_sign_in(tmp_path: Path, era: Era) -> None:

@@ -53,6 +53,7 @@ async def test_the_first_search_after_a_restart_is_answered_from_the_stored_inde
             assert (found["total"] > 0, found["degraded"]) == (True, [])
 
 
+@pytest.mark.long  # a third of a second of processor time
 @pytest.mark.requirement("restart-stale")
 @ERAS
 async def test_after_a_restart_the_stored_catalog_answers_before_any_server_is_ready(tmp_path: Path, era: Era) -> None:
@@ -74,6 +75,7 @@ async def test_after_a_restart_the_stored_catalog_answers_before_any_server_is_r
             assert "Stale" not in found["hint"]
 
 
+@pytest.mark.long  # a third of a second of processor time
 @pytest.mark.requirement("call-waits")
 @ERAS
 async def test_a_call_of_a_stored_tool_waits_for_its_server(tmp_path: Path, era: Era) -> None:
@@ -131,6 +133,7 @@ async def test_tools_of_a_server_that_failed_before_its_first_list_say_so(tmp_pa
             assert "Server 'unset' lacks a variable" in found["hint"]
 
 
+@pytest.mark.long  # a third of a second of processor time
 @pytest.mark.requirement("removed-server")
 async def test_tools_of_a_server_that_is_no_longer_configured_are_gone(tmp_path: Path) -> None:
     """The catalog may still hold them, an agent does not see them."""

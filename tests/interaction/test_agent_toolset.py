@@ -108,6 +108,7 @@ def looks_for_toolsets(work: Any) -> bool:
     return str(work.__module__).endswith(".toolsets")
 
 
+@pytest.mark.long  # a third of a second of processor time
 @pytest.mark.requirement("toolset-served")
 @pytest.mark.parametrize("era", ERAS)
 async def test_nothing_at_a_toolset_waits_for_the_store(

@@ -152,6 +152,7 @@ async def test_a_usual_call_passes_few_functions_with_a_progress_token_too(era: 
     assert told.files <= plain.files + MORE_FILES and told.calls <= plain.calls + MORE_CALLS, (plain, told)
 
 
+@pytest.mark.long  # a third of a second of processor time
 @pytest.mark.skipif(sys.gettrace() is not None, reason="a debugger or a coverage tool is looking, too")
 async def test_figures_and_traces_that_are_not_recorded_add_next_to_nothing(tmp_path: Path) -> None:
     """Calls are counted in batches beside them, and sampling is decided before anything is made for a trace."""
@@ -163,6 +164,7 @@ async def test_figures_and_traces_that_are_not_recorded_add_next_to_nothing(tmp_
         assert max(plain.calls, told.calls) <= most, name
 
 
+@pytest.mark.long  # a third of a second of processor time
 @pytest.mark.skipif(sys.gettrace() is not None, reason="a debugger or a coverage tool is looking, too")
 @pytest.mark.parametrize("era", ["handshake", "modern"])
 async def test_a_progress_token_adds_few_functions_over_http(era: Era, tmp_path: Path) -> None:

@@ -87,6 +87,7 @@ async def visit(gateway: Gateway, server: AgentServer, era: str) -> None:
     await writer.close()
 
 
+@pytest.mark.long  # a third of a second of processor time
 @pytest.mark.parametrize("era", GREETINGS)
 async def test_a_client_that_left_is_freed_without_a_collection(tmp_path: Path, era: str) -> None:
     servers = {"new": odd_server("modern")}

@@ -197,6 +197,7 @@ async def test_a_gate_that_closes_stops_a_request_before_the_next_one(
         assert "No prompts/get today." in answer["error"]["message"]
 
 
+@pytest.mark.long  # a third of a second of processor time
 def test_nothing_else_sends_a_request_to_a_server() -> None:
     """`Upstream.request` is called on the path of requests, and for the task that such a request waits for."""
     found = [

@@ -25,6 +25,7 @@ def all_parts(gateway: Gateway) -> Iterator[tuple[str, Any]]:
             yield from vars(group).items()
 
 
+@pytest.mark.long  # a third of a second of processor time
 async def test_no_part_gets_an_attribute_after_it_was_made(tmp_path: Path) -> None:
     """Opening, listing, searching, calling and another configuration use what the constructors have made."""
     servers = load_servers(json.dumps({"mcpServers": odd_servers(tmp_path / "ledger")})).servers

@@ -81,6 +81,7 @@ def without_names(text: str) -> str:
     return re.sub(r"'[^']*'", "''", text)
 
 
+@pytest.mark.long  # a third of a second of processor time
 async def test_a_search_stays_inside_the_tokens_servers(agents: dict[str, HttpAgent]) -> None:
     """Hits, totals, near misses and what is not covered; the exact name of a tool elsewhere finds nothing."""
     found = {}
@@ -100,6 +101,7 @@ async def test_a_search_stays_inside_the_tokens_servers(agents: dict[str, HttpAg
     }
 
 
+@pytest.mark.long  # a third of a second of processor time
 async def test_a_search_shows_only_what_the_access_allows(agents: dict[str, HttpAgent]) -> None:
     """A tool that says nothing about itself is taken to write."""
     kinds = {}
@@ -327,6 +329,7 @@ async def test_a_token_that_has_ended_opens_nothing(token_gateway: TokenGateway)
             assert made.secret not in reply.text
 
 
+@pytest.mark.long  # a third of a second of processor time
 async def test_on_an_open_endpoint_a_token_still_narrows_its_holder(tmp_path: Path) -> None:
     """Whoever sends none is the machine's own user; one that has ended does not fall back to that."""
     ledger = tmp_path / "ledger"

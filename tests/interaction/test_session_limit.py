@@ -154,6 +154,7 @@ async def test_whoever_has_most_sessions_makes_room_for_others(tmp_path: Path) -
             assert await bob.work(theirs) == {200}
 
 
+@pytest.mark.long  # a third of a second of processor time
 async def test_doctor_says_when_there_is_little_room(tmp_path: Path) -> None:
     """From four of five sessions on, with the setting."""
     async with (

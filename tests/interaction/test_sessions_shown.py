@@ -34,6 +34,7 @@ async def logged(gateway: Gateway, count: int) -> list[Activity]:
             await asyncio.sleep(0.01)
 
 
+@pytest.mark.long  # a third of a second of processor time
 @pytest.mark.requirement("auto-shown")
 async def test_the_way_each_client_was_given_is_shown(
     ledger: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -84,6 +85,7 @@ async def test_the_way_each_client_was_given_is_shown(
         assert searched.session == lines[0].session != "" == lines[1].session
 
 
+@pytest.mark.long  # a third of a second of processor time
 @pytest.mark.requirement("modern-shown")
 async def test_a_client_that_has_no_session_is_shown_as_it_was_last_seen(
     ledger: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

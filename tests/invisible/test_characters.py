@@ -92,6 +92,7 @@ PIECES = [
 ]
 
 
+@pytest.mark.long  # a third of a second of processor time
 @given(st.lists(st.sampled_from(PIECES), max_size=12).map("".join), st.booleans(), st.sampled_from(["", PAD]))
 def test_the_quick_look_misses_nothing(text: str, ascii_only: bool, pad: str) -> None:
     """Nor does a second cleaning find anything that the first one left."""

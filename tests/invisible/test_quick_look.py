@@ -104,6 +104,7 @@ def test_text_of_the_world_is_told_harmless(text: str) -> None:
         assert is_clean((line[:1000], line[1000:]))
 
 
+@pytest.mark.long  # a third of a second of processor time
 def test_what_hides_in_a_long_text_is_found_wherever_it_stands() -> None:
     """At the ends of blocks, too, and in the second piece of an escape."""
     lottery = random.Random(7)

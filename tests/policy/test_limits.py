@@ -214,6 +214,7 @@ steps = st.lists(
 )
 
 
+@pytest.mark.long  # a third of a second of processor time
 @given(most=st.integers(0, 6), queue=st.integers(0, 4), steps=steps)
 def test_no_sequence_of_events_oversells_forgets_or_loses_a_place(
     most: int, queue: int, steps: list[tuple[str, str | int, str]]

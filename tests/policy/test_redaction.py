@@ -61,6 +61,7 @@ def test_a_secret_that_the_gateway_knows_is_kept_by_no_policy(kept: ArgumentsKep
     assert "123456789" not in text
 
 
+@pytest.mark.long  # a third of a second of processor time
 @pytest.mark.parametrize("kept", ["none", "shape"])
 @given(value=json_values)
 def test_the_default_keeps_no_value_at_all(kept: ArgumentsKept, value: Any) -> None:

@@ -187,6 +187,7 @@ _json = st.recursive(
 )
 
 
+@pytest.mark.long  # a third of a second of processor time
 @given(st.dictionaries(st.sampled_from([*PARAMETERS["properties"], "other"]), _json))
 def test_whatever_is_sent_is_taken_or_refused_in_words(arguments: dict[str, Any]) -> None:
     """Never any other error, and never a message without a way out."""

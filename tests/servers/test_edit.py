@@ -174,6 +174,7 @@ def without_nulls(value: Any) -> Any:
     )
 
 
+@pytest.mark.long  # a third of a second of processor time
 @given(OBJECTS.map(without_nulls), OBJECTS)
 def test_the_merge_law(entry: dict[str, Any], patch: dict[str, Any]) -> None:
     """RFC 7396: every key by its own rule, what the patch does not name stays, twice is once, inputs are untouched."""

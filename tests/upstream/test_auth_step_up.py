@@ -40,6 +40,7 @@ MESSAGE = "Server 'web' needs the scope 'tools:write', which has not been grante
 HINT = "Sign in with: mcpproxy server login web (it asks for that scope as well)"
 
 
+@pytest.mark.long  # a third of a second of processor time
 async def test_what_a_request_lacks_is_said_and_asked_for_by_the_next_sign_in(sign_ins: SignIns) -> None:
     """The session goes on with what was granted; the next sign-in asks for that and for what was lacking."""
     async with guarded() as server:

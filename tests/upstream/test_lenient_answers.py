@@ -155,6 +155,7 @@ async def test_events_of_a_compressed_stream_are_read_as_they_come() -> None:
     assert json.loads(raw.text)["content"][0]["text"] == "packed"
 
 
+@pytest.mark.long  # a third of a second of processor time
 async def test_an_answer_that_unpacks_to_too_much_is_refused() -> None:
     """The limit on the size of messages holds for what it says, not for what came."""
     bomb = gzip.compress(b'{"jsonrpc":"2.0",' + b" " * (64 * LIMIT_BYTES))

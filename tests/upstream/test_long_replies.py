@@ -173,6 +173,7 @@ def test_only_the_first_strings_are_looked_for() -> None:
             RawResult.read(broken, is_clean=True)
 
 
+@pytest.mark.long  # a third of a second of processor time
 @given(st.integers(0, 21_000), st.sampled_from([b'"', b"{", b",", b"]", b"\\", b"\\n", b"\\x"]), CUTS)
 @settings(max_examples=300, deadline=None)
 def test_what_is_wrong_in_a_clean_text_is_found(place: int, odd: bytes, cuts: set[int]) -> None:

@@ -186,6 +186,7 @@ async def test_a_changed_tool_list_is_reported(open_web, events, url):
     assert set(events) == {ToolsChanged()}
 
 
+@pytest.mark.long  # a third of a second of processor time
 async def test_messages_may_be_as_long_as_over_other_transports(open_web, target, url):
     """Up to the setting; a longer one costs the session, and the error says why."""
     session = await open_web(url, limit=8 << 20)  # the text goes twice, structured too

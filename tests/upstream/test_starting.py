@@ -142,6 +142,7 @@ async def test_a_call_meanwhile_is_not_sent_and_ends_after_20_s(world: World) ->
     assert world.starts == 1
 
 
+@pytest.mark.long  # a third of a second of processor time
 async def test_the_end_of_the_limit_names_the_setting_that_helps(world: World) -> None:
     """Raising it starts the program again at once, and it holds for that start."""
     slow = await world.start("boot", limits=ServerLimits(init_s=50))

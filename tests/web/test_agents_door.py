@@ -123,6 +123,7 @@ async def test_a_server_in_a_sandbox_is_known_as_well(tmp_path: Path, write: lis
                 assert (status, said["error"]["data"]["code"]) == (403, "server_process"), way
 
 
+@pytest.mark.long  # a third of a second of processor time
 async def test_whoever_no_server_started_needs_no_token(tmp_path: Path) -> None:
     """The first time, and again when it is known; in a sandbox of its own as well."""
     async with serving_agents(tmp_path) as agents:
@@ -139,6 +140,7 @@ async def test_a_token_lets_in_what_a_server_started(tmp_path: Path) -> None:
         assert [status for status, _ in await agents.let_server_reach("grandchild")] == [200, 200]
 
 
+@pytest.mark.long  # a third of a second of processor time
 async def test_a_client_is_looked_for_once_a_process_and_once_a_connection(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -186,6 +188,7 @@ async def test_health_is_told_to_servers_as_well(tmp_path: Path) -> None:
         assert await agents.let_server_reach("itself") == [(200, {"status": "ok"})]
 
 
+@pytest.mark.long  # a third of a second of processor time
 async def test_a_client_that_has_left_is_refused_untold(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     """Nobody can say whose it was, and clients leave at any time; asked again, the answer is the same."""
     async with serving_agents(tmp_path) as agents:

@@ -70,6 +70,7 @@ async def guarded(folder: Path) -> AsyncIterator[Guarded]:
         yield Guarded(there, (str(path), rest))
 
 
+@pytest.mark.long  # a third of a second of processor time
 async def test_no_process_of_a_server_is_an_operator(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     """Neither itself nor what it starts, leaves behind, gives other variables, or lets no privileges be gained."""
     async with guarded(tmp_path) as guard:
@@ -84,6 +85,7 @@ async def test_no_process_of_a_server_is_an_operator(tmp_path: Path, caplog: pyt
         assert (first["server"], second["server"]) == ("", "reaching")
 
 
+@pytest.mark.long  # a third of a second of processor time
 async def test_a_stranger_of_the_same_user_is_let_in(tmp_path: Path) -> None:
     """A terminal of this machine, whatever an unrelated gateway's hook or door left in its variables."""
     async with guarded(tmp_path) as guard:
@@ -93,6 +95,7 @@ async def test_a_stranger_of_the_same_user_is_let_in(tmp_path: Path) -> None:
             assert (await page.get("servers")).status_code == 200
 
 
+@pytest.mark.long  # a third of a second of processor time
 async def test_each_sign_of_a_server_is_enough_alone(tmp_path: Path) -> None:
     """The mark, with the server's name; the limit; and at the socket, that no privileges can be gained."""
     async with guarded(tmp_path) as guard:
@@ -106,6 +109,7 @@ async def test_each_sign_of_a_server_is_enough_alone(tmp_path: Path) -> None:
         assert confined[REST] == (200, None)  # sandboxed browsers have it, too, and the token says who they are
 
 
+@pytest.mark.long  # a third of a second of processor time
 async def test_the_page_refuses_a_browser_that_a_server_started(tmp_path: Path) -> None:
     """Although its session is good."""
     async with guarded(tmp_path) as guard, browser(guard.there) as page:
@@ -114,6 +118,7 @@ async def test_the_page_refuses_a_browser_that_a_server_started(tmp_path: Path) 
         assert refused[REST][0] == 403 and "servers may not" in refused[REST][1]
 
 
+@pytest.mark.long  # a third of a second of processor time
 async def test_a_command_that_a_server_starts_says_why_it_is_refused(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -129,6 +134,7 @@ async def test_a_command_that_a_server_starts_says_why_it_is_refused(
             await find_running_gateways(guard.there.gateway.settings.data_dir)
 
 
+@pytest.mark.long  # a third of a second of processor time
 async def test_a_caller_that_has_left_is_no_operator(tmp_path: Path) -> None:
     """What it asked for is not done: nobody can say any more whose process it was."""
     async with guarded(tmp_path) as guard:

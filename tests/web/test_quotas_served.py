@@ -28,6 +28,7 @@ CALL = {"name": "call_tool_write", "arguments": {"name": "s:a"}, "_meta": META}
 MESSAGE = {"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": CALL}
 
 
+@pytest.mark.long  # a third of a second of processor time
 async def test_a_quota_is_one_for_all_doors_and_each_says_which_and_when_again(tmp_path: Path) -> None:
     """Ann's is used up by two calls over MCP and one over REST; then her group's, by Bob."""
     key = RSAKeyPair.generate()

@@ -500,6 +500,7 @@ async def test_another_key_makes_an_edition_of_the_former_meaningless(
         assert file.read_bytes() == written
 
 
+@pytest.mark.long  # a third of a second of processor time
 async def test_a_backup_of_before_a_block_counts_where_a_person_restores_it(
     store: StorePlace, opened: Any, tool: MakeTool, tmp_path: Path
 ) -> None:

@@ -218,6 +218,7 @@ async def test_a_key_that_cannot_be_kept_makes_no_token(store: StorePlace, opene
         assert await AgentTokens(catalog).tokens() == ()
 
 
+@pytest.mark.long  # a third of a second of processor time
 async def test_copies_and_backups_take_tokens_along(store: StorePlace, tmp_path: Path) -> None:
     """What was altered stays so, and what was revoked; a backup counts where its key is."""
     async with store.opened() as catalog:

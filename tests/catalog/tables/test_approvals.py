@@ -178,6 +178,7 @@ async def test_a_block_takes_earlier_approvals_back(opened: Any) -> None:
         assert shown(catalog) == {"s:a": hash_of(new)}
 
 
+@pytest.mark.long  # a third of a second of processor time
 async def test_of_many_earlier_approvals_the_latest_are_kept(opened: Any, clock: Any) -> None:
     """By when they were last in force, so that a tool that is another one each time does not fill the store."""
     versions = [FULL | {"description": f"Number {number}."} for number in range(20)]

@@ -140,6 +140,7 @@ def test_a_broken_entry_keeps_that_server_as_it_was() -> None:
     assert servers["d"].refusal is not None
 
 
+@pytest.mark.long  # a third of a second of processor time
 async def test_only_what_changed_is_restarted(tmp_path: Path, data: Path) -> None:
     """With a real gateway: the untouched server keeps its session, the new one comes, the removed one goes."""
     path = tmp_path / "mcp_config.json"
@@ -183,6 +184,7 @@ async def test_a_change_of_the_profiles_alone_is_applied(tmp_path: Path, data: P
         assert set(followed.profiles) == {"play"}
 
 
+@pytest.mark.long  # a third of a second of processor time
 async def test_a_change_made_through_the_gateway_is_applied_once_and_at_once(tmp_path: Path, data: Path) -> None:
     """Who makes it has it in force with the answer; the watch then finds nothing new."""
     path = tmp_path / "mcp_config.json"

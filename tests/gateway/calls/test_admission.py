@@ -175,6 +175,7 @@ async def test_the_gateways_own_cap_names_its_setting() -> None:
         assert "MCPPROXY_IN_FLIGHT" in (await setup.refused()).hint
 
 
+@pytest.mark.long  # a third of a second of processor time
 @pytest.mark.parametrize("is_one_caller", [False, True])
 async def test_a_thousand_clients_with_a_call_each_are_all_served_by_default(is_one_caller: bool) -> None:
     """At the same moment, by one server: those that find no place wait for one, whoever they are."""

@@ -83,6 +83,7 @@ def test_what_needs_no_cleaning_comes_byte_for_byte(text: str, ascii_only: bool)
     assert clean(raw) == raw
 
 
+@pytest.mark.long  # a third of a second of processor time
 @given(value=VALUES)
 @settings(max_examples=150, deadline=None)
 def test_text_and_structured_content_that_said_the_same_still_do(value: Any) -> None:
@@ -132,6 +133,7 @@ def texts_of(raw: bytes) -> list[str]:
 LINE = re.compile(r"<\s*/?\s*untrusted-output", re.IGNORECASE)
 
 
+@pytest.mark.long  # a third of a second of processor time
 @given(
     text=st.lists(st.sampled_from([*"</>- \n", "untrusted-output", "UNTRUSTED-OUTPUT", "0a1b", "é"])).map("".join)
     | st.text(st.characters(exclude_categories=["Cs"]))

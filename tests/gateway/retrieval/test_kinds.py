@@ -207,6 +207,7 @@ async def test_what_a_view_does_not_show_is_never_found(parts: Parts) -> None:
             assert answer["near_misses"] == []
 
 
+@pytest.mark.long  # a third of a second of processor time
 async def test_a_page_of_the_web_that_two_servers_list_is_found_by_who_sees_the_second_alone(parts: Parts) -> None:
     """The one that was listed first stands for both elsewhere."""
     page = {"uri": "https://example.com/mural", "name": "mural"}

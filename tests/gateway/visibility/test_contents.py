@@ -101,6 +101,7 @@ async def test_a_kind_that_cannot_be_listed_leaves_the_others(tmp_path: Path) ->
         assert not setup.catalog.snapshot.withheld.keys() - {ToolKey("alpha:templates", ANY["uriTemplate"])}
 
 
+@pytest.mark.long  # a third of a second of processor time
 async def test_a_list_of_a_thousand_is_one_page(tmp_path: Path) -> None:
     """Clients that read the first page alone see it whole; one more begins a second page."""
     for count, more in ((1_000, []), (1_001, ["greet-1000"])):

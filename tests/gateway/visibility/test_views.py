@@ -52,6 +52,7 @@ async def test_who_came_in_at_a_profile_that_is_gone_sees_nothing_until_it_comes
         assert (seen(whole), seen(part)) == ({"beta:look", "beta:drop"}, {"beta:look"})
 
 
+@pytest.mark.long  # a third of a second of processor time
 @pytest.mark.parametrize("reach", [Reach(), READER])
 async def test_one_session_is_enough_for_a_profile_to_be_found_again(views: Views, reach: Reach) -> None:
     """Nobody but it holds on to the profile's tools meanwhile."""
@@ -64,6 +65,7 @@ async def test_one_session_is_enough_for_a_profile_to_be_found_again(views: View
     assert "alpha:look" in seen(view)
 
 
+@pytest.mark.long  # a third of a second of processor time
 async def test_nothing_stays_of_a_profile_that_is_gone_with_its_sessions(views: Views) -> None:
     """A gateway whose profiles are renamed all day grows by none of them."""
     view = views.of("work")

@@ -195,6 +195,7 @@ def test_what_some_writing_needs_is_found_where_it_is_not_needed(text: str) -> N
     assert "hidden_text" in checks_for_review(text)
 
 
+@pytest.mark.long  # a third of a second of processor time
 @pytest.mark.parametrize("level", [1, 9])
 def test_a_packed_bomb_is_not_unpacked(level: int) -> None:
     """As much is read as of a definition, in time."""

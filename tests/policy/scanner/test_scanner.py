@@ -63,6 +63,7 @@ def test_what_the_scanner_was_not_made_of_is_found_two_thirds_of_the_time() -> N
     assert sum(honest[0].values()) <= 4
 
 
+@pytest.mark.long  # a third of a second of processor time
 def test_quiet_attacks_of_other_authors_are_found_two_thirds_of_the_time() -> None:
     """By two authors whose texts it did not learn from; half of the honest ones are stern."""
     attacks, honest = flagged_kinds("unseen_malicious"), flagged_kinds("unseen_benign")
@@ -424,6 +425,7 @@ def test_a_summary_for_agents_quotes_nothing(reason: str, quoted: str, key: str)
     assert finding.summary == f"inputSchema: {head}{mark}…{mark}{tail}"
 
 
+@pytest.mark.long  # a third of a second of processor time
 def test_summaries_of_all_sets_are_few_sentences_of_the_scanner() -> None:
     """Of 1,500 findings with as many different quotations."""
     sets = (rows(path.stem) for path in sorted(SET.glob("*malicious.jsonl")))

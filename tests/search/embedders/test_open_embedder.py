@@ -166,6 +166,7 @@ def reopened(id: str, embedder: str, environ: Mapping[str, str], *modules: str, 
     return reopen_embedder(id, Settings.model_validate({"embedder": embedder, **settings}), environ, only(*modules))
 
 
+@pytest.mark.long  # a third of a second of processor time
 @pytest.mark.parametrize(("embedder", "model"), [("HF", "/no/such/folder"), ("OPENAI", "x")])
 def test_a_local_model_is_reopened_from_its_id(copied_files: Path, embedder: str, model: str) -> None:
     """Whatever the settings name now."""
@@ -175,6 +176,7 @@ def test_a_local_model_is_reopened_from_its_id(copied_files: Path, embedder: str
     assert (again.embed_query("send a mail") == former.embed_query("send a mail")).all()
 
 
+@pytest.mark.long  # a third of a second of processor time
 def test_a_local_model_that_changed_is_another_one(copied_files: Path) -> None:
     """Its vectors are not compared with those of the former one; nor is one looked for that has gone."""
     former = opened("HF", {}, TORCH_FREE, hf_model=str(copied_files))

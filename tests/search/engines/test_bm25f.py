@@ -100,6 +100,7 @@ documents = st.builds(
 ).map(lambda document: replace(document, name=f"{document.name}_{document.id}"))
 
 
+@pytest.mark.long  # a third of a second of processor time
 @settings(max_examples=60, deadline=None)
 @given(st.lists(st.tuples(st.lists(documents, max_size=4), st.sets(st.integers(1, 8), max_size=3)), max_size=6))
 def test_any_sequence_of_changes_equals_a_fresh_index(changes: list[tuple[list[Document], set[int]]]) -> None:
@@ -227,6 +228,7 @@ def test_a_misspelt_word_finds_the_right_one_unless_it_is_known() -> None:
     assert ids(engine, "fila") == []
 
 
+@pytest.mark.long  # a third of a second of processor time
 def test_nothing_is_left_for_the_first_search_after_a_change() -> None:
     """A search runs on the event loop: what finds slips of the pen is made by the update, in its own thread."""
     letters = "bcdfghklmnprstvz"

@@ -175,6 +175,7 @@ def test_a_tool_without_a_vector_is_found_by_its_words(is_lexical_used: bool) ->
     assert "lexical" in world.engine.explain("create issue", [ISSUE.id])[ISSUE.id]
 
 
+@pytest.mark.long  # a third of a second of processor time
 def test_only_allowed_tools_appear_up_to_the_depth() -> None:
     """Meaning and words are both asked for these only."""
     world = World([*ALL, *(replace(ISSUE, id=number) for number in range(100, 600))])

@@ -180,6 +180,7 @@ async def door(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Door]:
         yield made
 
 
+@pytest.mark.long  # a third of a second of processor time
 async def test_a_sign_in_goes_on_where_it_was_once_the_store_is_back(
     door: Door, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -235,6 +236,7 @@ async def test_one_failed_read_makes_no_good_token_bad(door: Door, collection: s
     assert await door.tokens.verify(token.encode()) == who
 
 
+@pytest.mark.long  # a third of a second of processor time
 async def test_a_failed_read_says_nothing_of_another_request(door: Door) -> None:
     """Each of those that are under way at once has its own answer."""
     lost, good, over = [(await door.tokens_of_somebody())["access_token"] for _ in range(3)]
@@ -253,6 +255,7 @@ async def test_a_failed_read_says_nothing_of_another_request(door: Door) -> None
     ]
 
 
+@pytest.mark.long  # a third of a second of processor time
 async def test_a_grant_that_was_made_stands_whatever_is_noted_after_it(
     door: Door, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -15,6 +15,7 @@ async def door(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Door]:
         yield made
 
 
+@pytest.mark.long  # a third of a second of processor time
 @pytest.mark.parametrize("granted", ["openid", "openid https://provider.example/auth/userinfo.email"])
 async def test_a_person_is_let_in_whatever_scopes_the_provider_says_it_granted(door: Door, granted: str) -> None:
     """Some leave out `offline_access`, some name scopes by their addresses; the id token says who it is."""
@@ -27,6 +28,7 @@ async def test_a_person_is_let_in_whatever_scopes_the_provider_says_it_granted(d
     assert await door.proxy.load_access_token(fresh["access_token"]) is not None
 
 
+@pytest.mark.long  # a third of a second of processor time
 async def test_a_client_that_names_no_scopes_asks_for_all_of_ours(door: Door) -> None:
     """The provider hears them, and clients read them in the metadata."""
     await door.tokens_of_somebody()

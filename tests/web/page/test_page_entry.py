@@ -39,6 +39,7 @@ async def there(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Opene
         yield found
 
 
+@pytest.mark.long  # a third of a second of processor time
 async def test_a_client_without_a_session_stands_under_its_name(there: Opened) -> None:
     """With its version, as one with a session does."""
     async with Client(f"{there.base}/mcp", client_info=Implementation(name="my-agent", version="9.8")) as client:
@@ -122,6 +123,7 @@ async def test_a_page_of_another_port_asks_for_nothing_unseen(there: Opened) -> 
         assert len(await there.records("search")) == 3
 
 
+@pytest.mark.long  # a third of a second of processor time
 async def test_a_form_leads_back_to_places_of_the_page_only(tmp_path: Path) -> None:
     """Whatever it names; what is no address at all is no defect."""
     async with opened(tmp_path, [tool("a")]) as there, browser(there) as found:

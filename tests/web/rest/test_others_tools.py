@@ -104,6 +104,7 @@ def find_names(answer: Any) -> set[str]:
     return {row["name"] for row in rows}
 
 
+@pytest.mark.long  # a third of a second of processor time
 async def test_rest_shows_finds_and_calls_what_was_listed_to_the_sender(tmp_path: Path, server: Guarded) -> None:
     """Of the server's own list the gateway's user sees all; the log says who searched."""
     others = {"web": {"url": server.url, "oauth": PERSONAL, "trust": "trusted"}}
@@ -136,6 +137,7 @@ async def test_a_viewer_looks_at_tools_that_they_may_not_call(tmp_path: Path, se
             assert find_names(await Colleague(there, "", made.secret).ask("tools")) == names
 
 
+@pytest.mark.long  # a third of a second of processor time
 @pytest.mark.parametrize("server", [1], indirect=True)
 async def test_what_waits_for_one_person_is_unknown_to_another(tmp_path: Path, server: Guarded) -> None:
     """By its name or URI nobody is told that it waits but those whom it was listed to."""
@@ -169,6 +171,7 @@ def refuse_lists(seen: Seen) -> tuple[int, Any] | None:
     return 200, {"jsonrpc": "2.0", "id": msgspec.json.decode(seen.body)["id"], "error": error}
 
 
+@pytest.mark.long  # a third of a second of processor time
 async def test_why_one_persons_list_failed_is_said_to_all_without_the_servers_words(
     tmp_path: Path, server: Guarded
 ) -> None:

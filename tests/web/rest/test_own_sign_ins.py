@@ -60,6 +60,7 @@ async def find_state(there: Opened, headers: Mapping[str, str]) -> tuple[str, fl
     return only["state"], only["since_s"]
 
 
+@pytest.mark.long  # a third of a second of processor time
 async def test_each_sees_and_forgets_their_own_alone(tmp_path: Path, there: Opened, server: Guarded) -> None:
     """With any token of theirs, a role or none; the operator's token is the gateway's user's."""
     ann, as_ann = await make_person(there, "ann")
@@ -114,6 +115,7 @@ async def test_while_the_store_fails_nobody_is_called_signed_out(
     assert (await ask(there, as_ann))["error"]["code"] == "upstream_failed"
 
 
+@pytest.mark.long  # a third of a second of processor time
 async def test_an_operator_who_begins_a_sign_in_begins_their_own(there: Opened) -> None:
     """Nobody connects an account to another one, nor sees the address that another one was given."""
     _, as_ann = await make_person(there, "ann", "operator")
@@ -126,6 +128,7 @@ async def test_an_operator_who_begins_a_sign_in_begins_their_own(there: Opened) 
     assert (await ask(there, as_bob, path="servers/shared/login"))["url"] == shared["url"]
 
 
+@pytest.mark.long  # a third of a second of processor time
 async def test_the_page_shows_the_visitors_own_and_signs_them_out(
     tmp_path: Path, there: Opened, server: Guarded
 ) -> None:

@@ -160,6 +160,7 @@ async def test_open_streams_end_with_the_gateway(tmp_path: Path) -> None:
         assert (await reading)[0] == "change"
 
 
+@pytest.mark.long  # a third of a second of processor time
 async def test_a_reader_that_never_reads_does_not_hold_the_end(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -188,6 +188,7 @@ async def test_a_role_bounds_the_access_of_a_token(there: Opened) -> None:
         assert wrong.status_code == 400 and "wizard" in wrong.text
 
 
+@pytest.mark.long  # a third of a second of processor time
 async def test_an_approver_of_the_provider_approves_over_rest_and_a_viewer_does_not(tmp_path: Path) -> None:
     """The real way: sign-in at the provider, its groups, the token that the gateway gives for it."""
     keyring.set_keyring(NoKeyring())

@@ -39,6 +39,7 @@ def read_waiting_hash(there: Opened) -> str:
     return waiting.record.change_hash
 
 
+@pytest.mark.long  # a third of a second of processor time
 async def test_two_people_approve_and_one_twice_does_not(tmp_path: Path) -> None:
     """Nor with a token that the same person made; the log says who, when, and what was shown."""
     async with opened(tmp_path, [tool("a"), tool("b")], approvals=2) as there:
@@ -63,6 +64,7 @@ async def test_two_people_approve_and_one_twice_does_not(tmp_path: Path) -> None
         assert records[0]["detail"]["hash"] == hash_ and "description" in records[0]["detail"]["shown"]
 
 
+@pytest.mark.long  # a third of a second of processor time
 async def test_tokens_that_tokens_made_are_one_person_and_a_revoked_one_none(tmp_path: Path) -> None:
     """However long the chain is, and though the definition waits as before."""
     async with opened(tmp_path, [tool("a"), tool("b")], approvals=2) as there:

@@ -140,6 +140,7 @@ def test_approving_by_name_by_server_and_all(run: Run, shop: Path) -> None:
     assert names(run, shop) == {"up:poke", "up:paint", "up:prime"}
 
 
+@pytest.mark.long  # a third of a second of processor time
 def test_without_a_terminal_it_does_not_approve_unasked(run: Run, shop: Path) -> None:
     """A pipe has nobody to ask."""
     done = run("approve", "--all", DATA_DIR=str(shop))
@@ -273,6 +274,7 @@ def test_what_does_not_wait_is_an_error_that_says_what_does(run: Run, shop: Path
     assert "mcpproxy approve up:prime" in refused.err
 
 
+@pytest.mark.long  # a third of a second of processor time
 @pytest.mark.parametrize("words", [["nope"], ["Up", "--diff"], ["", "--list"], ["nope", "--diff"], ["up__paint"]])
 def test_a_name_that_nothing_has_is_an_error(run: Run, shop: Path, words: list[str]) -> None:
     """A slip in a server's name must not pass for having nothing to approve."""

@@ -47,6 +47,7 @@ def test_what_keeps_a_tool_from_a_search_is_told_without_numbers(project: Path, 
     )
 
 
+@pytest.mark.long  # a third of a second of processor time
 def test_a_wrong_name_or_profile_is_an_error_that_says_what_was_meant(project: Path, run: Run) -> None:
     """As everywhere."""
     assert run("search", "add a task").status == 0

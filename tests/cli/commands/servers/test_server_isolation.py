@@ -152,6 +152,7 @@ def test_an_allowance_inside_isolation_is_extended_there(home: Path, run: Run) -
     assert stored(home)["s"] == {"command": "x", "isolation": {"mode": "sandbox", "allow": allow}}
 
 
+@pytest.mark.long  # a third of a second of processor time
 def test_hosts_are_added_to_those_that_are_listed(home: Path, run: Run) -> None:
     """`on` and `off` stand for themselves; what is no host is told."""
     write(home, s={"command": "x", "isolation": "sandbox"})
@@ -193,6 +194,7 @@ def test_a_look_at_a_server_says_how_it_is_held(home: Path, run: Run, words: lis
     assert "warning: s: It runs unconfined" in run("server", *words, stdin="n\n", at_terminal=True).err
 
 
+@pytest.mark.long  # a third of a second of processor time
 def test_doctor_says_how_servers_are_held(home: Path, run: Run) -> None:
     """A warning where one can approve itself, which fails nothing; disabled ones are held in no way."""
     off = {"command": "x", "disabled": True}
