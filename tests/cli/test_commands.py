@@ -369,6 +369,7 @@ def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
         assert process.wait(10) == 0
 
 
+@pytest.mark.long  # a third of a second of processor time
 def test_a_running_gateway_of_the_data_directory_answers(running: Path, run: Run) -> None:
     """State that only it can have is seen; the server file here does not matter."""
     assert run("call", "todo:add_task", "title=Milk", DATA_DIR=str(running)).status == 0

@@ -10,11 +10,12 @@ from gateway_fakes import NAME_LIMIT, definition
 from test_approving import SECRET, ApprovalSetup, opened_desk
 
 from smart_mcp_proxy.catalog import change_hash
-from smart_mcp_proxy.gateway.retrieval.kinds import KindIndex, KindSearch
+from smart_mcp_proxy.gateway.retrieval.kinds import CONTENT_KINDS, KindIndex, KindSearch
 from smart_mcp_proxy.gateway.retrieval.retrieval import Question, Retrieval
 from smart_mcp_proxy.gateway.visibility.contents import Contents
 from smart_mcp_proxy.gateway.visibility.visibility import CatalogView, NarrowedView
 from smart_mcp_proxy.models import Reach, ServerState, ServerStatus
+from smart_mcp_proxy.names import shelf
 from smart_mcp_proxy.search import Bm25fEngine, SearchIndex
 
 pytestmark = pytest.mark.anyio
@@ -190,6 +191,8 @@ async def test_a_search_for_several_types_leaves_its_place_empty_too(setup: Appr
         kinds=KindSearch(contents, ranking, setup.work.lists, None, is_degraded=False),
     )
     question = Question("create a jira issue", 5, types=("tool", "prompt"))
+    for kind in CONTENT_KINDS.values():
+        await setup.catalog.sync(shelf("alpha", kind), [])  # else a search waits for the first list of each
     assert names(await retrieval.retrieve(question), "found")[0] == "create_issue"
     await setup.lists(*changed("create_issue"))
     answer = await retrieval.retrieve(question)

@@ -210,6 +210,7 @@ async def test_a_request_that_is_cancelled_after_its_answer_changes_nothing(
             await agent.notify("notifications/cancelled", requestId=call.id)
 
 
+@pytest.mark.long  # a third of a second of processor time
 @pytest.mark.requirement("dynamic-registers")
 async def test_registered_tools_are_shown_by_clients_that_defer_others(ledger: Path, tmp_path: Path) -> None:
     """Those alone that a search found, and none where the setting leaves it out; each search says what it did."""

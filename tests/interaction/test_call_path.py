@@ -141,6 +141,7 @@ async def on_pipes(gateway: Gateway, era: Era, part: str = PACKAGE) -> tuple[Pas
             os.close(descriptor)
 
 
+@pytest.mark.long  # a third of a second of processor time
 @pytest.mark.skipif(sys.gettrace() is not None, reason="a debugger or a coverage tool is looking, too")
 @pytest.mark.parametrize("era", ["handshake", "modern"])
 async def test_a_usual_call_passes_few_functions_with_a_progress_token_too(era: Era, tmp_path: Path) -> None:

@@ -60,6 +60,7 @@ async def joined(gateway: Gateway, server: AgentServer, era: Era) -> AsyncIterat
         await writer.close()
 
 
+@pytest.mark.long  # a third of a second of processor time
 @pytest.mark.parametrize("era", ["handshake", "modern"])
 async def test_a_joined_client_costs_little(era: Era, tmp_path: Path) -> None:
     """It has no server, streams or reading and writing tasks of its own."""

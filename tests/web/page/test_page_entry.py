@@ -48,6 +48,7 @@ async def test_a_client_without_a_session_stands_under_its_name(there: Opened) -
         assert re.search(r"<td>my-agent <small[^>]*>9\.8</small></td>", (await page.get("clients")).text)
 
 
+@pytest.mark.long  # a third of a second of processor time
 async def test_a_link_lets_one_browser_in_once(there: Opened) -> None:
     """The second one to open it is told to ask for another; of two at the same moment one comes in."""
     link = await there.link()

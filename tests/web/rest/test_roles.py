@@ -107,6 +107,7 @@ async def test_every_cell_over_rest(there: Opened, role: Role | None) -> None:
             assert is_refused != is_expected(role, operation), (route, role, reply.text)
 
 
+@pytest.mark.long  # a third of a second of processor time
 @pytest.mark.parametrize("role", ROLES)
 async def test_every_cell_at_the_page(there: Opened, role: Role) -> None:
     """Places and actions alike; what is allowed goes on to be told that the form is not of this session."""

@@ -102,6 +102,7 @@ async def test_two_who_approve_at_the_same_moment_are_both_told_so(tmp_path: Pat
         assert there.gateway.visible.find("s:a") is not None
 
 
+@pytest.mark.long  # a third of a second of processor time
 async def test_what_a_server_lists_that_one_person_let_in_waits_for_two(tmp_path: Path) -> None:
     """Its first list as well: whoever may add servers could bring in anything alone."""
     others = {"n": {"command": "true", "quarantined": True}}

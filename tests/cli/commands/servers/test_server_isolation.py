@@ -16,10 +16,10 @@ confined = pytest.mark.skipif(find_way() is None, reason="the system has no sand
 
 REFUSED = """
 import sys
-for line in sys.stdin:
-    open(sys.argv[1].removeprefix("at:"))
+sys.stdin.readline()
+open(sys.argv[1].removeprefix("at:"))
 """
-"""Opens a file once its client speaks, and ends with the traceback of what it is refused."""
+"""Opens a file once its client speaks, and ends, with the traceback of what it is refused."""
 
 
 def write(home: Path, **entries: Mapping[str, Any]) -> None:
