@@ -64,6 +64,10 @@ class PeopleWorld(ABC):
     def find_caller(self) -> str:
         """The person whose token came with the request that a server answers."""
 
+    def front_door_token(self, person: str) -> str:
+        """What a person comes to the gateway with."""
+        return f"front-door-of-{person}"
+
     @abstractmethod
     async def open_servers(self, stack: AsyncExitStack) -> None:
         """Serve all three until the stack is closed."""
@@ -109,7 +113,7 @@ class PeopleWorld(ABC):
         gateway = await stack.enter_async_context(open_gateway(made, configs, environ={}))
         gateway.start_upstreams()
         for person in PEOPLE:
-            gateway.upstreams.subjects.note(person, f"front-door-of-{person}", 4e9)
+            gateway.upstreams.subjects.note(person, self.front_door_token(person), 4e9)
         self.gateways.append(gateway)
 
     # --- what people do

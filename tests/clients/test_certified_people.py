@@ -1,7 +1,7 @@
 """Two people at servers whose sign-ins are a certified provider's: neither gets what is the other's.
 
-The provider rotates refresh tokens and takes a whole sign-in back where one is used twice. The third server takes
-traded tokens; certified providers that can be had here trade none, so its endpoint is of the tests.
+The provider rotates refresh tokens and takes a whole sign-in back where one is used twice. At the third server it
+trades the tokens that people came to the gateway with, which it gave them as well.
 """
 
 from contextlib import AsyncExitStack
@@ -9,66 +9,69 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from certified_provider import resource_server
-from fastmcp.server.auth.auth import AccessToken
+from certified_provider import TRADER, resource_server, trading_server
 from fastmcp.server.dependencies import get_access_token
 from openid_fakes import consent
-from people_world import SIGNED_IN, TRADED, PeopleWorld, live_together
+from people_world import PEOPLE, SIGNED_IN, TRADED, PeopleWorld, live_together
 from postgres_server import PostgresServer
-from sign_in_fakes import SCOPES, Guarded, Person, Seen, guarded
+from sign_in_fakes import Person
 
 from smart_mcp_proxy.servers import ServerConfig, ServerLimits
+from smart_mcp_proxy.upstream import SignIns
 
 pytestmark = [pytest.mark.anyio, pytest.mark.clients]
 
-ACCESS_TOKEN = "urn:ietf:params:oauth:token-type:access_token"
-
 
 class CertifiedWorld(PeopleWorld):
-    """Servers that `oidc-provider` guards, one beside them that takes traded tokens, and what the providers saw."""
+    """Servers that `oidc-provider` guards, and what it saw."""
 
     def __init__(self, folder: Path, database: str, seed: int) -> None:
         super().__init__(folder, database, seed)
         self.urls: dict[str, str] = {}
-        self.seen: dict[str, dict[str, Any]] = {name: {} for name in SIGNED_IN}
-        self.traded: Guarded | None = None
-        self.owner: dict[str, str] = {}
-        self.sessions: dict[str, set[str]] = {}
+        self.seen: dict[str, dict[str, Any]] = {name: {} for name in (*SIGNED_IN, TRADED)}
+        self.issuer = ""
+        self.front_door_tokens: dict[str, str] = {}
         self._guards = AsyncExitStack()
 
     def config(self, name: str, person: str = "") -> ServerConfig:
         limits = ServerLimits(init_s=10, list_s=10, call_s=10)
         oauth: dict[str, Any] = {"per_user": True}
         if name == TRADED:
-            assert self.traded is not None
-            oauth = {"exchange": {"token_url": f"{self.traded.base}/token", "audience": self.urls[name]}}
+            client = {key: TRADER[key] for key in ("client_id", "client_secret")}
+            exchange = {"token_url": f"{self.issuer}/token", "audience": self.urls[name], **client}
+            oauth = {"exchange": exchange}
         return ServerConfig(
             name, "http", url=self.urls[name], oauth=oauth, person=person, trust="trusted", limits=limits
         )
 
     def find_caller(self) -> str:
         token = get_access_token()
-        assert token is not None
-        subject = token.claims.get("sub") if token.claims else None
-        return self.owner[token.client_id] if subject is None else str(subject)
+        assert token is not None and token.claims is not None
+        assert token.token not in self.front_door_tokens.values()
+        return str(token.claims["sub"])
 
-    def trade(self, seen: Seen) -> tuple[int, Any]:
-        """The token endpoint of the third server."""
-        assert self.traded is not None
-        token = f"traded-{len(self.owner)}"
-        self.owner[token] = seen.form["subject_token"].removeprefix("front-door-of-")
-        self.traded.provider.access_tokens[token] = AccessToken(token=token, client_id=token, scopes=SCOPES)
-        answer = {"access_token": token, "issued_token_type": ACCESS_TOKEN, "token_type": "Bearer", "expires_in": 600}
-        return 200, answer
+    def front_door_token(self, person: str) -> str:
+        return self.front_door_tokens[person]
 
     async def open_servers(self, stack: AsyncExitStack) -> None:
-        self.traded = await stack.enter_async_context(guarded(add=self.add_tools))
-        self.traded.answers["/token"] = self.trade
-        self.urls[TRADED] = self.traded.url
         await stack.enter_async_context(self._guards)
         for name in SIGNED_IN:
             guard = resource_server(self.add_tools, self.seen[name])
             self.urls[name], _ = await self._guards.enter_async_context(guard)
+        trading = trading_server(self.add_tools, self.seen[TRADED])
+        self.urls[TRADED], self.issuer, front = await self._guards.enter_async_context(trading)
+        for person in PEOPLE:
+            await self.come_in(person, front)
+
+    async def come_in(self, person: str, front: str) -> None:
+        """Has the provider give somebody the token that they come to the gateway with."""
+        config, sign_ins = ServerConfig("front", "http", url=front, oauth={}), SignIns(self.folder / "front" / person)
+        browser_of = Person(lambda url: self.agree(person, browser_of, url), timeout_s=60)
+        async with browser_of.browser() as browser:
+            await sign_ins.authorize_server(config, browser)
+        bearer = await sign_ins.bearer(config)
+        self.front_door_tokens[person] = await bearer.token()
+        await bearer.close()
 
     async def agree(self, person: str, browser: Person, url: str) -> Any:
         return await consent(url, person)
@@ -78,6 +81,7 @@ class CertifiedWorld(PeopleWorld):
         await self._guards.aclose()
         for seen in self.seen.values():
             assert "refresh token already used" not in seen["refused"], seen
+        assert self.seen[TRADED]["traded"] and not self.seen[TRADED]["refused"]
         return sum(seen["used"] for seen in self.seen.values())
 
 
