@@ -1,4 +1,4 @@
-"""Write docs/terminal.svg, the picture of a real run on a terminal: python scripts/terminal_picture.py [--check].
+"""Write docs/terminal.svg, the moving picture of a run on a terminal: python scripts/terminal_picture.py [--check].
 
 The command runs on a pseudo-terminal, so that it wraps and colours as for a person; the picture needs no font or script
 from elsewhere.
@@ -27,6 +27,15 @@ SHOWN = 10
 LAST = 2
 """Lines of the output that are shown, from its beginning and from its end."""
 FONT_FACE = re.compile(r"\s*@font-face \{.*?\n    \}", re.DOTALL)
+MOTION = """
+    @media (prefers-reduced-motion: no-preference) {
+        text[clip-path]:not([clip-path$="-line-0)"]) { animation: said 15s infinite; }
+        #mcpproxy-line-0 rect { animation: typed 15s infinite; }
+    }
+    @keyframes typed { 0% { width: 25px; animation-timing-function: steps(50); } 15%, 100% { width: 640px; } }
+    @keyframes said { 0%, 20% { opacity: 0; } 20.01%, 100% { opacity: 1; } }
+    """
+"""The command is typed, then answered; who wants no motion sees all of it."""
 ERASED = re.compile(rb"\x1b\[(1A|2K)")
 PROGRESS = re.compile(rb"\x1b\[\?25l.*?\x1b\[\?25h", re.DOTALL)
 
@@ -66,7 +75,7 @@ def picture(words: list[str], output: str) -> str:
     console.print(Text.from_ansi("\n".join(lines)))
     drawn = console.export_svg(title="mcpproxy", theme=MONOKAI, unique_id="mcpproxy")
     # Some viewers drop the blanks at a line's beginning otherwise.
-    drawn = drawn.replace("<svg ", '<svg xml:space="preserve" ', 1)
+    drawn = drawn.replace("<svg ", '<svg xml:space="preserve" ', 1).replace("    </style>", MOTION + "</style>", 1)
     return FONT_FACE.sub("", drawn).replace("Fira Code", "ui-monospace") + "\n"
 
 

@@ -213,11 +213,11 @@ def test_folders_and_projects_are_left_out_by_default(run: Run, scoped: Path, wo
     assert "of a project" in left[0] and left[0].endswith("Add it: mcpproxy init postgres")
     assert "the folder that its client is in" in left[1] and left[1].endswith("Add it: mcpproxy init files")
     assert "not the same as that of VS Code" in left[2]
-    assert left[2].endswith("Add it: mcpproxy server remove gh && mcpproxy init")
+    assert left[2].endswith("Add it: mcpproxy server remove gh && mcpproxy init 'gh of Cursor'")
     assert run("init", "postgres").status == 0 and run("init", "files").status == 0
     assert server_file(scoped)["postgres"]["quarantined"] is True
     assert server_file(scoped)["files"]["args"] == ["${workspaceFolder}"]
-    assert run("server", "remove", "gh").status == 0 and run("init", "3").status == 0
+    assert run("server", "remove", "gh").status == 0 and run("init", "gh of Cursor").status == 0
     assert server_file(scoped)["gh"]["env"] == {"T": "${NOT_SET_HERE}"}
 
 

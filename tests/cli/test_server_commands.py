@@ -51,6 +51,8 @@ def test_a_command_in_one_text_is_split_and_shown(home: Path, run: Run) -> None:
         ("cd /srv && ./server", "holds '&&', which only a shell knows."),
         ("server > /tmp/log", "holds '>', which only a shell knows."),
         ("server $(id)", "holds '$(', which only a shell knows."),
+        ("$HOME/server --here", "holds '$HOME', which only a shell knows."),
+        ("LEVEL=debug uvx server", "holds 'LEVEL=', which only a shell knows."),
         ("server 'one", "cannot be split into words"),
     ],
 )

@@ -9,7 +9,7 @@ from cyclopts import App, Parameter
 
 from smart_mcp_proxy.cli.commands.catalog.search import has_tools
 from smart_mcp_proxy.cli.support.access import open_api
-from smart_mcp_proxy.cli.support.api import open_running
+from smart_mcp_proxy.cli.support.api import open_running, tell_other_gateway
 from smart_mcp_proxy.cli.support.failure import UsageError
 from smart_mcp_proxy.cli.support.output import format_waiting_count, indent_lines, plural, say, show, show_json
 from smart_mcp_proxy.cli.support.render import tools_table
@@ -144,5 +144,6 @@ async def _forget_stored(settings: "Settings", name: str | None, question: str |
     from smart_mcp_proxy.catalog import open_catalog
     from smart_mcp_proxy.gateway.indexing import learning
 
+    tell_other_gateway(settings)
     async with open_catalog(settings) as catalog:
         return await learning.forget_examples(catalog, name, question)

@@ -35,7 +35,7 @@ async def stop(*, json: bool = False) -> int:
         json: Print {"stopped": [process ids]}.
     """
     # Here and not above: it takes a quarter of a second, which --help is spared.
-    from smart_mcp_proxy.cli.support.api import find_running_gateways
+    from smart_mcp_proxy.cli.support.api import find_running_gateways, tell_other_gateway
 
     settings = open_settings()
     running = [found for _, found in await find_running_gateways(settings.data_dir)]
@@ -54,6 +54,8 @@ async def stop(*, json: bool = False) -> int:
     elif pids:
         say(f"Stopped process {', '.join(map(str, pids))}.")
     else:
+        if not running:
+            tell_other_gateway(settings)
         say(f"No gateway runs in the background on {settings.data_dir}.")
     return 0
 

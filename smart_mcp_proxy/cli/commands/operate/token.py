@@ -11,7 +11,7 @@ import msgspec
 from anyio import to_thread
 from cyclopts import App
 
-from smart_mcp_proxy.cli.support.api import Api, open_running
+from smart_mcp_proxy.cli.support.api import Api, open_running, tell_other_gateway
 from smart_mcp_proxy.cli.support.failure import UsageError
 from smart_mcp_proxy.cli.support.output import clean, say, show, show_json, table
 from smart_mcp_proxy.cli.support.start import open_settings
@@ -175,6 +175,7 @@ async def _open_token_api(settings: Settings) -> "AsyncIterator[Api | _Stored]":
     from smart_mcp_proxy.catalog import open_catalog
     from smart_mcp_proxy.gateway.admin.agent_tokens import AgentTokens
 
+    tell_other_gateway(settings)
     async with open_catalog(settings) as catalog:
         yield _Stored(AgentTokens(catalog), settings)
 

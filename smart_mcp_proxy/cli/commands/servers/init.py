@@ -3,7 +3,7 @@
 import json as json_text
 import re
 import sys
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -132,10 +132,10 @@ def _select(words: Iterable[str], servers: "list[FoundServer]") -> "list[FoundSe
     for word in words:
         if word == "all":
             found = [number for number, one in takeable.items() if one.standing == "new"]
-        elif _RANGE.fullmatch(word):
-            found = [number for number in _numbers(word, len(servers)) if number in takeable]
+        elif match := _RANGE.fullmatch(word):
+            found = [number for number in _numbers(match, len(servers)) if number in takeable]
         else:
-            found = [number for number, one in takeable.items() if one.name == word]
+            found = [number for number, one in takeable.items() if word in (one.name, *_names_of_twin(one))]
             if not found:
                 raise _refuse(f"No server that can be taken over is called {word!r}.")
         chosen |= {number: takeable[number] for number in found}
@@ -146,12 +146,15 @@ def _select(words: Iterable[str], servers: "list[FoundServer]") -> "list[FoundSe
     return [chosen[number] for number in sorted(chosen)]
 
 
-def _numbers(word: str, last: int) -> Iterable[int]:
-    found = _RANGE.fullmatch(word)
-    first = int(found[1]) if found else 0
-    end = int(found[2] or found[1]) if found else 0
+def _names_of_twin(server: "FoundServer") -> Iterator[str]:
+    """Yield its name with each client that has it, which no other server of its name shares."""
+    return (f"{server.name} of {place}" for place in server.places)
+
+
+def _numbers(match: re.Match[str], last: int) -> Iterable[int]:
+    first, end = int(match[1]), int(match[2] or match[1])
     if not 1 <= first <= end <= last:
-        raise _refuse(f"{word!r} is not one of the numbers 1 to {last}.")
+        raise _refuse(f"{match[0]!r} is not one of the numbers 1 to {last}.")
     return range(first, end + 1)
 
 
@@ -213,8 +216,7 @@ def _tell(settings: "Settings", done: Mapping[str, Any], chosen: "list[FoundServ
         say("There is nothing new to take over.")
     for line in left_out:
         say(line)
-    waiting = [server.name for server in chosen if server.is_project and server.name in done["added"]]
-    if waiting:
+    if waiting := [server.name for server in chosen if server.is_project and server.name in done["added"]]:
         say(f"In quarantine until you approve them: {', '.join(waiting)} (mcpproxy server approve NAME)")
     say("Next: mcpproxy connect --all --move" if chosen else "Next: mcpproxy connect")
 
@@ -228,5 +230,6 @@ def _describe_left_out(servers: "list[FoundServer]", chosen: "list[FoundServer]"
         # Never its number: those of the next table are others.
         command = f"mcpproxy init {shell_word(server.name)}"
         if server.name in taken:
-            command = f"mcpproxy server remove {shell_word(server.name)} && mcpproxy init"
+            twin = next(_names_of_twin(server))
+            command = f"mcpproxy server remove {shell_word(server.name)} && mcpproxy init {shell_word(twin)}"
         yield f"Left out: {server.name} of {server.places[0]}, {server.remark}. Add it: {command}"

@@ -25,8 +25,8 @@ mcpproxy server add time -- uvx mcp-server-time
   mcpproxy server add docs --url https://example.com/mcp --header 'Authorization: Bearer ${env:DOCS_TOKEN}'
   mcpproxy server add --registry io.github.somebody/weather --dry-run
   mcpproxy server add weather --registry io.github.somebody/weather --version 1.0.2 --env UNITS=celsius --yes"""
-_OF_A_SHELL: Final = re.compile(r"\|\|?|&&?|;|[<>]|`|\$\(|\n")
-"""Signs that lead from one program to another, to a file, or to what a program says."""
+_OF_A_SHELL: Final = re.compile(r"\|\|?|&&?|;|[<>]|`|\$\(|\$[a-zA-Z_]\w*|\n|^\s*[a-zA-Z_]\w*=")
+"""Signs that lead from one program to another, to a file, to what a program says or to a variable, or set one."""
 _ADDRESS: Final = ("http://", "https://")
 _Repeated = Annotated[list[str] | None, Parameter(negative=())]
 
