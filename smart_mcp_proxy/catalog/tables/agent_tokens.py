@@ -123,8 +123,10 @@ def revoke(connection: Connection, name: str, now_s: float, seals: Seals) -> boo
     is_it = (agent_tokens.c.name == name) & agent_tokens.c.revoked_s.is_(None)
     ended = connection.execute(select(agent_tokens).where(is_it)).all()
     connection.execute(update(agent_tokens).where(is_it).values(revoked_s=now_s))
-    voters = [f"agent-{row.id}" for row in ended]
-    connection.execute(delete(approval_votes).where(approval_votes.c.person.in_(voters)))
+    votes = approval_votes.c
+    for row in ended:  # one that a person made votes as that person, under its own name
+        is_made = and_(votes.person == row.made_by, votes.shown == row.name)
+        connection.execute(delete(approval_votes).where(or_(votes.person == f"agent-{row.id}", is_made)))
     if ended and (trust := read_trust(connection, seals)) is not None:
         revoked = {id_: ends_s for id_, ends_s in (trust.revoked or {}).items() if ends_s is None or ends_s > now_s}
         for row in ended:

@@ -5,6 +5,7 @@ from collections.abc import Callable, Mapping
 from smart_mcp_proxy.errors import ConfigError
 from smart_mcp_proxy.gateway.admin.agent_tokens import AgentTokens
 from smart_mcp_proxy.gateway.admin.roles import REST, is_allowed
+from smart_mcp_proxy.models import ROLES
 from smart_mcp_proxy.servers import ServerConfig
 from smart_mcp_proxy.settings import Settings
 
@@ -24,12 +25,14 @@ async def require_people(
         ConfigError: There cannot, so that nothing that changes would ever be served.
     """
     needed = max([settings.approvals, *(config.approvals for config in servers.values())])
-    is_signing_in = settings.oidc_url or settings.jwt_jwks_url or settings.jwt_public_key
-    if needed == 1 or (is_http and is_signing_in):
-        return
     approve = REST["POST /approvals/approve"]
-    stored = [each for each in await tokens.tokens() if each.revoked_s is None and not each.is_altered]
-    made = [each for each in stored if is_allowed(each.role, approve)]
+    roles = tuple(f"={role}" for role in ROLES if is_allowed(role, approve))
+    may_approve = settings.oidc_operators or any(text.endswith(roles) for text in settings.group_roles)
+    is_signing_in = settings.oidc_url or settings.jwt_jwks_url or settings.jwt_public_key
+    if needed == 1 or (is_http and is_signing_in and may_approve):
+        return
+    good = (each for each in await tokens.tokens() if tokens.find_holder(each.principal_id) is not None)
+    made = [each for each in good if is_allowed(each.role, approve)]
     people = 1 + (len({each.made_by or each.principal_id for each in made}) if is_http else 0)
     if people < needed:
         raise ConfigError(

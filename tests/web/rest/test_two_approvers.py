@@ -11,7 +11,7 @@ from sqlalchemy import text
 
 from smart_mcp_proxy.catalog import Ballot, Voter
 from smart_mcp_proxy.errors import ConfigError
-from smart_mcp_proxy.gateway.admin.agent_tokens import Scope
+from smart_mcp_proxy.gateway.admin.agent_tokens import AgentTokens, Scope
 from smart_mcp_proxy.gateway.admin.people import require_people
 from smart_mcp_proxy.models import Role
 from smart_mcp_proxy.names import IDENTITIES, shelf
@@ -82,6 +82,19 @@ async def test_tokens_that_tokens_made_are_one_person_and_a_revoked_one_none(tmp
         await there.gateway.admin.agent_tokens.revoke("eve")
         assert (await approve(there, bob, hash_))["counted"] == ["s:a"]
         assert (await approve(there, tokens[0], hash_))["approved"] == ["s:a"]
+
+
+async def test_what_was_approved_with_a_token_that_a_person_made_ends_with_it(tmp_path: Path) -> None:
+    """Somebody else may have had it; what the person approved themselves stands."""
+    async with opened(tmp_path, [tool("a"), tool("b")], approvals=2) as there:
+        await there.turn(ANOTHER)
+        hash_, bob = read_waiting_hash(there), await make_headers(there, "bob")
+        for name, made_by in (("lost", "ann"), ("kept", "ann")):
+            assert (await approve(there, await make_headers(there, name, made_by=made_by), hash_))["counted"]
+            await there.gateway.admin.agent_tokens.revoke("lost")
+            assert len(await there.gateway.catalog.find_votes()) == (name == "kept")
+            await make_headers(there, "lost", made_by=made_by)
+        assert (await approve(there, bob, hash_))["approved"] == ["s:a"]
 
 
 async def test_two_who_approve_at_the_same_moment_are_both_told_so(tmp_path: Path) -> None:
@@ -164,3 +177,16 @@ async def test_a_server_may_ask_for_two_and_no_policy_is_one_of_them(tmp_path: P
         await require_people(Settings(), servers, tokens, is_http=True)
         with pytest.raises(ConfigError):
             await require_people(Settings(), servers, tokens, is_http=False)
+
+
+async def test_only_those_who_may_approve_and_still_can_are_counted_at_start(tmp_path: Path) -> None:
+    """Not whoever signs in without that role, nor who had a token that has expired."""
+    async with opened(tmp_path, [tool("a")]) as there:
+        signed = {"approvals": 2, "jwt_public_key": "key"}
+        tokens = AgentTokens(there.gateway.catalog, lambda: there.gateway.catalog.now_s() + 120)
+        await there.gateway.admin.agent_tokens.create("ann", Scope(role="approver", expires_in_s=60))
+        await tokens.refresh()
+        for roles in ((), ("devs=operator",)):
+            with pytest.raises(ConfigError, match="there is 1"):
+                await require_people(Settings(**signed, group_roles=roles), {}, tokens, is_http=True)
+        await require_people(Settings(**signed, group_roles=("devs=approver",)), {}, tokens, is_http=True)
