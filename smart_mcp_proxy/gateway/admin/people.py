@@ -25,14 +25,13 @@ async def require_people(
         ConfigError: There cannot, so that nothing that changes would ever be served.
     """
     needed = max([settings.approvals, *(config.approvals for config in servers.values())])
-    approve = REST["POST /approvals/approve"]
-    roles = tuple(f"={role}" for role in ROLES if is_allowed(role, approve))
-    may_approve = settings.oidc_operators or any(text.endswith(roles) for text in settings.group_roles)
+    roles = [role for role in ROLES if is_allowed(role, REST["POST /approvals/approve"])]
+    may_approve = settings.oidc_operators or any(text.rpartition("=")[2] in roles for text in settings.group_roles)
     is_signing_in = settings.oidc_url or settings.jwt_jwks_url or settings.jwt_public_key
     if needed == 1 or (is_http and is_signing_in and may_approve):
         return
-    good = (each for each in await tokens.tokens() if tokens.find_holder(each.principal_id) is not None)
-    made = [each for each in good if is_allowed(each.role, approve)]
+    held = [each for each in await tokens.tokens() if tokens.find_holder(each.principal_id) is not None]
+    made = [each for each in held if each.role in roles]
     people = 1 + (len({each.made_by or each.principal_id for each in made}) if is_http else 0)
     if people < needed:
         raise ConfigError(

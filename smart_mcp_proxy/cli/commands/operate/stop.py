@@ -39,11 +39,10 @@ async def stop(*, json: bool = False) -> int:
 
     settings = open_settings()
     running = [found for _, found in await find_running_gateways(settings.data_dir)]
-    ours = [found for found in running if found.get("keep_alive_s") is not None]
+    pids = [int(found["pid"]) for found in running if found.get("keep_alive_s") is not None]
     for found in running:
-        if found not in ours:
+        if found["pid"] not in pids:
             warn(f"Process {found['pid']} serves HTTP, or one client alone, and is left as it is.")
-    pids = [int(found["pid"]) for found in ours]
     for pid in pids:
         with suppress(ProcessLookupError):
             os.kill(pid, signal.SIGTERM)

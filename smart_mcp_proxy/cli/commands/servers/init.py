@@ -68,8 +68,7 @@ async def init(*wanted: str, yes: bool = False, dry_run: bool = False, json: boo
         done = await import_server_text(settings, _as_text(chosen, _store_secrets(settings, chosen, may_ask=not yes)))
     if json:
         found = [_as_object(server, number) for number, server in enumerate(finding.servers, 1)]
-        added, skipped = done["added"], done["skipped"]
-        show_json({"servers": found, "problems": finding.problems, "added": added, "skipped": skipped})
+        show_json({"servers": found, "problems": finding.problems, "added": done["added"], "skipped": done["skipped"]})
         return 0
     if is_looking:
         _tell_choice(takeable)
@@ -97,8 +96,7 @@ def _show_servers(finding: "ImportCandidates") -> None:
         lost = f"not taken over: {', '.join(server.translated.lost)}" if server.translated.lost else ""
         remarks = "; ".join(filter(None, (server.remark, lost)))
         mark = str(number) if server.standing in _CAN_BE_TAKEN else ""
-        places = ", ".join(server.places)
-        rows.append([mark, server.name, places, server.transport, ", ".join(server.needs), remarks])
+        rows.append([mark, server.name, ", ".join(server.places), server.transport, ", ".join(server.needs), remarks])
     show(table(["##", "server", "from", "transport", "needs", "remarks"], rows))
 
 
