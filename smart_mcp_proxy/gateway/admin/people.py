@@ -25,14 +25,14 @@ async def require_people(
         ConfigError: There cannot, so that nothing that changes would ever be served.
     """
     needed = max([settings.approvals, *(config.approvals for config in servers.values())])
-    roles = [role for role in ROLES if is_allowed(role, REST["POST /approvals/approve"])]
-    may_approve = settings.oidc_operators or any(text.rpartition("=")[2] in roles for text in settings.group_roles)
-    is_signing_in = settings.oidc_url or settings.jwt_jwks_url or settings.jwt_public_key
-    if needed == 1 or (is_http and is_signing_in and may_approve):
+    roles = tuple(f"={role}" for role in ROLES if is_allowed(role, REST["POST /approvals/approve"]))
+    can_vote = is_http and (settings.oidc_operators or any(text.endswith(roles) for text in settings.group_roles))
+    if needed == 1 or (can_vote and (settings.oidc_url or settings.jwt_jwks_url or settings.jwt_public_key)):
         return
-    held = [each for each in await tokens.tokens() if tokens.find_holder(each.principal_id) is not None]
-    made = [each for each in held if each.role in roles]
-    people = 1 + (len({each.made_by or each.principal_id for each in made}) if is_http else 0)
+    await tokens.refresh()  # nobody follows them yet
+    held = filter(None, map(tokens.find_holder, (each.principal_id for each in await tokens.tokens())))
+    made = {each.made_by or each.id for each in held if f"={each.role}" in roles}
+    people = 1 + (len(made) if is_http else 0)
     if people < needed:
         raise ConfigError(
             f"{needed} different people are to approve what changes (MCPPROXY_APPROVALS, or 'approvals' in an entry), "

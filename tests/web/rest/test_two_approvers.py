@@ -185,7 +185,7 @@ async def test_only_those_who_may_approve_and_still_can_are_counted_at_start(tmp
         signed = {"approvals": 2, "jwt_public_key": "key"}
         tokens = AgentTokens(there.gateway.catalog, lambda: there.gateway.catalog.now_s() + 120)
         await there.gateway.admin.agent_tokens.create("ann", Scope(role="approver", expires_in_s=60))
-        await tokens.refresh()
+        await require_people(Settings(approvals=2), {}, AgentTokens(there.gateway.catalog), is_http=True)
         for roles in ((), ("devs=operator",)):
             with pytest.raises(ConfigError, match="there is 1"):
                 await require_people(Settings(**signed, group_roles=roles), {}, tokens, is_http=True)
