@@ -32,7 +32,11 @@ MOTION = """
         text[clip-path]:not([clip-path$="-line-0)"]) { animation: said 15s infinite; }
         #mcpproxy-line-0 rect { animation: typed 15s infinite; }
     }
-    @keyframes typed { 0% { width: 25px; animation-timing-function: steps(50); } 15%, 100% { width: 640px; } }
+    @keyframes typed {
+        0% { width: 25px; animation-timing-function: steps(50); }
+        15% { width: 640px; }
+        16%, 100% { width: 1220px; }
+    }
     @keyframes said { 0%, 20% { opacity: 0; } 20.01%, 100% { opacity: 1; } }
     """
 """The command is typed, then answered; who wants no motion sees all of it."""

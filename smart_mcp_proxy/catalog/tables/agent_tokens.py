@@ -123,10 +123,9 @@ def revoke(connection: Connection, name: str, now_s: float, seals: Seals) -> boo
     is_it = (agent_tokens.c.name == name) & agent_tokens.c.revoked_s.is_(None)
     ended = connection.execute(select(agent_tokens).where(is_it)).all()
     connection.execute(update(agent_tokens).where(is_it).values(revoked_s=now_s))
-    votes = approval_votes.c
-    for person, shown in ((person, row.name) for row in ended for person in (f"agent-{row.id}", row.made_by)):
-        # One that a person made votes as that person, under its own name.
-        connection.execute(delete(approval_votes).where(votes.person == person, votes.shown == shown))
+    for row in ended:  # one that a person made votes as that person, under its own name
+        is_made = and_(approval_votes.c.person == row.made_by, approval_votes.c.shown == row.name)
+        connection.execute(delete(approval_votes).where(is_made | (approval_votes.c.person == f"agent-{row.id}")))
     if ended and (trust := read_trust(connection, seals)) is not None:
         revoked = {id_: ends_s for id_, ends_s in (trust.revoked or {}).items() if ends_s is None or ends_s > now_s}
         for row in ended:
