@@ -3,8 +3,11 @@
 A process has one chain for each day (UTC) on which its records were made. Retention takes whole days and so whole
 chains; a limit of rows moves a chain's beginning on. Both leave a sealed checkpoint: the last record that left.
 
-What this cannot show: the latest chain of a process that is gone removed whole, a whole database put back from an
-earlier day, and what somebody does who can read the key of the seals (docs/activity.md#records-that-cannot-be-changed).
+How many chains were begun stands in `SealedTrust`, so that none is removed whole.
+
+What this cannot show: the latest records removed, with the end of their chain put back as it stood before them; a whole
+database put back from an earlier day; and what somebody does who can read the key of the seals
+(docs/activity.md#records-that-cannot-be-changed).
 """
 
 from collections.abc import Iterable
@@ -16,6 +19,7 @@ from smart_mcp_proxy.catalog.recovery.seals import Seals
 
 Values = tuple[object, ...]
 _encode = msgspec.json.Encoder().encode
+_NOT_COUNTED = "How many chains were begun is not sealed under this store's key: mcpproxy doctor"
 
 
 class ChainHead(NamedTuple):
@@ -70,14 +74,15 @@ class Chains(NamedTuple):
     problems: list[str]
 
 
-def check_chains(seals: Seals, rows: Iterable[Any]) -> Chains:
+def check_chains(seals: Seals, rows: Iterable[Any], begun: int | None) -> Chains:
     """Check the seals of chains' starts and ends.
 
     Args:
         seals: Of the store.
         rows: Of the table of chains, by number.
+        begun: Number of chains that were begun; None where this store's key has not sealed that.
     """
-    found = Chains({}, {}, [])
+    found = Chains({}, {}, [_NOT_COUNTED] if begun is None else [])
     for row in rows:
         start = ChainHead(row.id, row.first_link, row.first_seal)
         end = ChainHead(row.id, row.last_link, row.last_seal)
@@ -87,6 +92,8 @@ def check_chains(seals: Seals, rows: Iterable[Any]) -> Chains:
         if not all(seals.fits(seal, f"activity {kind}", *map(str, head)) for seal, kind, head in sealed):
             found.problems.append(f"Chain {row.id} was changed, or sealed under another key than this store's.")
         found.starts[row.id], found.ends[row.id] = start, end
+    if missing := range(max(found.ends, default=0) + 1, (begun or 0) + 1):
+        found.problems.append(_describe_removed("Chain", missing))
     return found
 
 
@@ -111,7 +118,6 @@ class ChainCheck:
         self._chains = chains
         self._at = dict(chains.starts)
         self._records = self._unsealed = 0
-        self._is_sealed = False
         self._found: list[tuple[ChainHead, str]] = []
         self._later: list[SealedRecord] = []
 

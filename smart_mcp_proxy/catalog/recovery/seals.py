@@ -42,12 +42,14 @@ class SealedTrust(NamedTuple):
         blocked: Tools that the user switched off.
         edition: Rises with each change, so that an earlier one that was put back is told from the latest.
         revoked: Tokens that were revoked before their end, by id, with that; None where no token was ever sealed.
+        chains: Number of chains of activity records that were begun, so that none leaves unseen.
     """
 
     heard: frozenset[str] = frozenset()
     blocked: frozenset[ToolKey] = frozenset()
     edition: int = 0
     revoked: Mapping[int, float | None] | None = None
+    chains: int = 0
 
     @classmethod
     def read(cls, text: str) -> Self:
@@ -56,12 +58,12 @@ class SealedTrust(NamedTuple):
         blocked = frozenset(ToolKey(*key) for key in held["blocked"])
         stored = held.get("revoked")  # a gateway of an earlier version leaves it out
         revoked = None if stored is None else {int(id_): ends_s for id_, ends_s in stored.items()}
-        return cls(frozenset(held["heard"]), blocked, held.get("edition", 0), revoked)
+        return cls(frozenset(held["heard"]), blocked, held.get("edition", 0), revoked, held.get("chains", 0))
 
     def write(self) -> str:
         """Canonical text of this value."""
         held = {"heard": sorted(self.heard), "blocked": sorted(self.blocked), "edition": self.edition}
-        return json.dumps(held | {"revoked": self.revoked})
+        return json.dumps(held | {"revoked": self.revoked, "chains": self.chains})
 
 
 class Seals:

@@ -89,7 +89,7 @@ def seal_rows(connection: Connection, seals: Seals, former: Seals | None = None)
         heard = frozenset(connection.scalars(select(baselines.c.server_name)))
         keys = frozenset(ToolKey(*row) for row in connection.execute(blocked))
         trust = SealedTrust(heard, keys, revoked=_read_revoked(connection))
-    store_trust(connection, seals, trust)
+    store_trust(connection, seals, trust._replace(chains=0))  # of those another key has sealed none counts
     _seal_decisions(connection, _DECISIONS, seals, former)
     definitions = []
     for id_, own, *values, text in connection.execute(select(tools.c.id, tools.c.seal, *SEALED)):

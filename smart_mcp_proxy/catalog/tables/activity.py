@@ -25,6 +25,7 @@ from smart_mcp_proxy.catalog.recovery.activity_chains import (
 from smart_mcp_proxy.catalog.recovery.seals import Seals
 from smart_mcp_proxy.catalog.tables.activity_days import PLACES, drop_days, make_days, uid_at
 from smart_mcp_proxy.catalog.tables.schema import activity, activity_chains
+from smart_mcp_proxy.catalog.tables.sealed import read_trust, store_trust
 from smart_mcp_proxy.errors import CatalogError
 from smart_mcp_proxy.telemetry import Activity, ActivityKind
 
@@ -79,8 +80,9 @@ _DAY_S: Final = 86_400.0
 _DAY_MS: Final = 86_400_000
 _EARLY_DAYS: Final = 1
 """Records of clocks that are further ahead are in no chain: they leave by their own time, and not with a day."""
-_CHAIN_LOCK: Final = 0x6D637062
-"""Key of the lock under which a chain gets its number."""
+_ONE_BY_ONE: Final = "LOCK TABLE meta IN SHARE UPDATE EXCLUSIVE MODE; SELECT pg_advisory_xact_lock(1835233378)"
+"""Locks under which a chain gets its number: of ordered writes, because that number is noted among what those decide,
+and the one by which earlier versions know it."""
 _TIME = "SET LOCAL statement_timeout = '4500ms'"
 """A look at a log of millions of records ends before the store takes its server for lost, and makes others wait."""
 _ENDED: Final = "57014"
@@ -184,11 +186,14 @@ def _day(row: Values) -> int:
 def _add_chain(connection: Connection, seals: Seals, day: int) -> int:
     """Add a chain; return its number. Numbers have no holes, so that a chain that is removed is missed."""
     if connection.dialect.name != "sqlite":
-        connection.exec_driver_sql(f"SELECT pg_advisory_xact_lock({_CHAIN_LOCK})")
-    newest = connection.exec_driver_sql("SELECT coalesce(max(id), 0) FROM activity_chains")
-    head = ChainHead(newest.scalar_one() + 1)
+        connection.exec_driver_sql(_ONE_BY_ONE)
+    newest = connection.exec_driver_sql("SELECT coalesce(max(id), 0) FROM activity_chains").scalar_one()
+    trust = read_trust(connection, seals)
+    head = ChainHead(max(newest, 0 if trust is None else trust.chains) + 1)
     marks = (seal_place(seals, kind, head) for kind in ("start", "end"))
     connection.exec_driver_sql(_bind(connection, _ADD_CHAIN), (head.chain, day, *marks))
+    if trust is not None:
+        store_trust(connection, seals, trust._replace(chains=head.chain))
     return head.chain
 
 
@@ -223,7 +228,11 @@ def forget_chains(connection: Connection) -> None:
 
 def read_chains(connection: Connection, seals: Seals) -> Chains:
     """Read the starts and ends of all chains."""
-    return check_chains(seals, connection.execute(select(activity_chains).order_by(activity_chains.c.id)))
+    rows, trust = (
+        connection.execute(select(activity_chains).order_by(activity_chains.c.id)),
+        read_trust(connection, seals),
+    )
+    return check_chains(seals, rows, None if trust is None else trust.chains)
 
 
 def append(

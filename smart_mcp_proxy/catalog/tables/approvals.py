@@ -388,7 +388,7 @@ def count_votes(
             own = (columns.server_name == key.server) & (columns.name == key.tool)
             again = (columns.hash != hash_) | (columns.person == voter.person)
             connection.execute(delete(approval_votes).where(own, again))
-            seal = seals.seal("vote", *key, hash_, voter.person)
+            seal = seals.seal("vote", *key, hash_, voter.person, voter.name)
             values = (*key, hash_, voter.person, voter.name, now_s, seal)
             connection.execute(insert(approval_votes).values(dict(zip(columns.keys(), values, strict=True))))
             number = sum(vote.key == key for vote in find_votes(connection, seals))
@@ -407,7 +407,7 @@ def find_votes(connection: Connection, seals: Seals) -> Sequence[Vote]:
     return [
         Vote(ToolKey(row.server_name, row.name), row.hash, Voter(row.person, row.shown))
         for row in rows
-        if seals.fits(row.seal, "vote", row.server_name, row.name, row.hash, row.person)
+        if seals.fits(row.seal, "vote", row.server_name, row.name, row.hash, row.person, row.shown)
     ]
 
 

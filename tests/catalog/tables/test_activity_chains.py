@@ -6,11 +6,12 @@ from typing import Any
 
 import msgspec
 import pytest
-from sqlalchemy import Connection, delete, insert, select, update
+from sqlalchemy import Connection, Table, delete, insert, select, update
 
 from smart_mcp_proxy.catalog import Catalog
 from smart_mcp_proxy.catalog.recovery.activity_chains import ChainProof
-from smart_mcp_proxy.catalog.tables.schema import activity, activity_chains
+from smart_mcp_proxy.catalog.tables.activity import forget_chains
+from smart_mcp_proxy.catalog.tables.schema import activity, activity_chains, seals
 from smart_mcp_proxy.errors import CatalogError
 from smart_mcp_proxy.telemetry import Activity
 
@@ -88,6 +89,13 @@ CHANGES: dict[str, tuple[Change, str]] = {
         ],
         "Chain 1 was removed.",
     ),
+    "the newest chain removed": (
+        lambda connection: [
+            connection.execute(delete(activity).where(activity.c.chain == 2)),
+            connection.execute(delete(activity_chains).where(activity_chains.c.id == 2)),
+        ],
+        "Chain 2 was removed.",
+    ),
     "two exchanged": (
         lambda connection: [
             connection.execute(update(activity).where(activity.c.link == one).values(link=other))
@@ -108,6 +116,27 @@ async def test_a_change_beside_the_gateway_is_told(open_catalog: OpenCatalog, na
         proof = await tamper(catalog, change)
     assert any(told in problem for problem in proof.problems), proof
     assert proof.records >= 1
+
+
+@pytest.mark.parametrize("change", [forget_chains, lambda connection: wipe(connection, activity, activity_chains)])
+async def test_a_log_taken_out_of_all_chains_is_told(open_catalog: OpenCatalog, change: Change) -> None:
+    """While no gateway runs, and by one that runs; also where the number of chains is removed with them."""
+    async with open_catalog() as catalog:
+        await append(catalog, 3)
+        await append(catalog, 3, days_ago=1)
+        assert (await tamper(catalog, change)).problems == ["Chains 1 to 2 were removed."]
+        await append(catalog, 1)
+    async with open_catalog() as catalog:
+        await append(catalog, 1)
+        assert "Chains 1 to 2 were removed." in (await catalog.check_activity()).problems
+        proof = await tamper(catalog, lambda connection: wipe(connection, activity, activity_chains, seals))
+        assert proof.problems == ["How many chains were begun is not sealed under this store's key: mcpproxy doctor"]
+
+
+def wipe(connection: Connection, *tables: Table) -> None:
+    """Remove all rows of tables."""
+    for table in tables:
+        connection.execute(delete(table))
 
 
 async def test_a_record_added_by_hand_is_counted_or_told(open_catalog: OpenCatalog) -> None:
