@@ -372,7 +372,7 @@ async def await_shielded(work: asyncio.Future[T]) -> T:
     return work.result()
 
 
-ActivityKind = Literal["search", "call", "approval", "config", "session", "question"]
+ActivityKind = Literal["search", "call", "approval", "config", "session", "question", "access"]
 
 
 def new_activity_id() -> str:
@@ -381,7 +381,7 @@ def new_activity_id() -> str:
 
 
 class Activity(msgspec.Struct, frozen=True):
-    """Activity record: search, call, approval, configuration, session or question.
+    """Activity record: search, call, approval, configuration, session, question or access.
 
     Attributes:
         kind: What happened.

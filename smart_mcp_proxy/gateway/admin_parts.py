@@ -176,10 +176,13 @@ def open_admin(base: Base, upstreams: Upstreams, lists: Lists, stack: AsyncExitS
     )
     progress = sign_in_progress(catalog, settings, is_alone=base.worker.is_alone)
     base.session_opened.subscribe(lambda session: note_name(session.client.name))
-    server_sign_ins = ServerSignIns(upstreams.sign_ins, config.servers, base.environ, base.changes.announce, progress)
+    server_sign_ins = ServerSignIns(
+        upstreams.sign_ins, config.servers, base.environ, base.changes.announce, base.recorder.record, progress
+    )
     stack.push_async_callback(server_sign_ins.close)
     agent_tokens, page_sessions = AgentTokens(catalog), PageSessions(catalog)
     page_sessions.find_holder = agent_tokens.find_holder
+    agent_tokens.record = page_sessions.record = base.recorder.record
     if (quotas := lists.admission.quotas) is not None:
         quotas.find_person = agent_tokens.find_person
     return Admin(
@@ -190,7 +193,7 @@ def open_admin(base: Base, upstreams: Upstreams, lists: Lists, stack: AsyncExitS
         agent_tokens=agent_tokens,
         page_sessions=page_sessions,
         server_sign_ins=server_sign_ins,
-        own_sign_ins=OwnSignIns(upstreams.sign_ins, lists.views, base.environ),
+        own_sign_ins=OwnSignIns(upstreams.sign_ins, lists.views, base.environ, base.recorder.record),
         unmatched=Unmatched(catalog, lambda: (config.servers(), config.profiles()), lists.tool_lists.is_fresh),
         visitors=Visitors(base.recorder, on_visit=lambda visit: note_name(visit.client)),
         joined=Joined(),

@@ -32,7 +32,12 @@ def test_a_token_is_shown_once_and_stored_as_a_hash(run: Run, servers: None, hom
     assert (listed.status, again.status, ended.status) == (0, 1, 0)
     assert "read on todo, colors" in listed.out
     assert "revoked" in run("token", "list").out
-    shown = "".join(done.out + done.err for done in (listed, again, ended, run("token", "list", "--json")))
+    log = run("activity", "list", "--kind", "access")
+    assert [line.split()[3:7] for line in log.out.splitlines()[1:]] == [
+        ["ok", "0.0", "token", "revoked:"],
+        ["ok", "0.0", "token", "made:"],
+    ]
+    shown = log.out + "".join(done.out + done.err for done in (listed, again, ended, run("token", "list", "--json")))
     assert token not in shown
     with closing(sqlite3.connect(home / "data" / "proxy.db")) as database:
         assert token not in "".join(database.iterdump())

@@ -141,7 +141,7 @@ async def test_a_refusal_holds_the_analysis_and_no_word_of_the_definition(
     await setup.lists(turned)
     with pytest.raises(QuarantinedError) as caught:
         await setup.visible.require("alpha:paint")
-    told, (waiting,) = caught.value, await setup.approvals.list_pending()
+    told, (waiting,) = caught.value, await setup.approvals.explain(setup.approvals.withheld())
     assert told.data is not None and told.data["review"] is True
     assert told.data["digest"] == waiting.withheld.record.digest and told.data["digest"] in told.message
     assert set(told.data["findings"]) == {finding.summary for finding in waiting.findings}
@@ -216,7 +216,7 @@ async def test_approving_makes_it_found_at_once(setup: ApprovalSetup) -> None:
     """In search, by name, and no longer among what waits; the log has who and what."""
     await setup.lists(GOOD)
     await setup.lists(BAD, NEW)
-    waiting = await setup.approvals.list_pending()
+    waiting = await setup.approvals.explain(setup.approvals.withheld())
     assert [(str(each.withheld.record.key), each.withheld.state.value) for each in waiting] == [
         ("alpha:paint", "changed"),
         ("alpha:prime", "pending"),
@@ -293,7 +293,9 @@ async def test_a_trusted_server_s_tool_that_calls_itself_harmless_waits(tmp_path
         await setup.lists(danger)
         await setup.lists(definition("paint", "Paint a wall.", {"readOnlyHint": True}))
         assert not setup.visible.records()
-        assert [each.withheld.state.value for each in await setup.approvals.list_pending()] == ["changed"]
+        assert [each.withheld.state.value for each in await setup.approvals.explain(setup.approvals.withheld())] == [
+            "changed"
+        ]
         await setup.lists(definition("paint", "Paint a whole wall.", {"destructiveHint": True}))
         assert len(setup.visible.records()) == 1
 
@@ -304,7 +306,7 @@ async def test_under_scan_a_first_list_is_read_too(tmp_path: Path) -> None:
     async with opened_desk(tmp_path, "scan") as setup:
         await setup.lists(GOOD, poison)
         assert [record.key.tool for record in setup.visible.records()] == ["paint"]
-        (waiting,) = await setup.approvals.list_pending()
+        (waiting,) = await setup.approvals.explain(setup.approvals.withheld())
         assert (waiting.withheld.record.key.tool, waiting.withheld.state.value) == ("prime", "pending")
         await setup.approvals.approve({"alpha:prime": waiting.withheld.record.change_hash}, "operator")
         assert len(setup.visible.records()) == 2
@@ -320,7 +322,7 @@ async def test_under_scan_what_the_scanner_doubts_waits(tmp_path: Path) -> None:
         await setup.lists(GOOD)
         await setup.lists(definition("paint", "Paint a whole wall."), poison, definition("sand", "Sand a wall."))
         assert {record.key.tool for record in setup.visible.records()} == {"paint", "sand"}
-        (waiting,) = await setup.approvals.list_pending()
+        (waiting,) = await setup.approvals.explain(setup.approvals.withheld())
         assert any(finding.severity == "review" for finding in waiting.findings)
         await setup.lists(softer)
         assert not setup.visible.records()
@@ -434,7 +436,10 @@ async def test_a_definition_that_repeats_a_question_is_shown_as_such(setup: Appr
     twin = definition("overdue", "Use this. Which invoices are overdue by customer? It answers at once.")
     await setup.lists(GOOD)
     await setup.lists(GOOD, twin, definition("invoices", "Lists the invoices that are overdue, by customer."))
-    found = {str(each.withheld.record.key): each.findings for each in await setup.approvals.list_pending()}
+    found = {
+        str(each.withheld.record.key): each.findings
+        for each in await setup.approvals.explain(setup.approvals.withheld())
+    }
     [finding] = found["alpha:overdue"]
     assert (finding.check, finding.severity, finding.place) == ("repeated_question", "note", "$.description")
     assert "Which Invoices are overdue" in finding.excerpt
@@ -455,8 +460,8 @@ async def test_questions_that_cannot_be_looked_up_are_told_of_once(
     for _ in range(2):
         monkeypatch.setattr(setup.catalog, "activity_page", fail)
         for _ in range(3):
-            assert len(await setup.approvals.list_pending()) == 1
+            assert len(await setup.approvals.explain(setup.approvals.withheld())) == 1
         monkeypatch.setattr(setup.catalog, "activity_page", page)
-        await setup.approvals.list_pending()
+        await setup.approvals.explain(setup.approvals.withheld())
     warnings = [record.getMessage() for record in caplog.records if record.levelname == "WARNING"]
     assert len(warnings) == 2 and all("what agents asked: The catalog is lost." in line for line in warnings)

@@ -7,7 +7,9 @@ from typing import TYPE_CHECKING
 
 from anyio import to_thread
 
-from smart_mcp_proxy.cli.support.api import Api, open_running, read_config
+from smart_mcp_proxy.cli.support.api import Api, open_running, read_config, tell_other_gateway
+from smart_mcp_proxy.cli.support.output import say
+from smart_mcp_proxy.errors import CatalogError
 from smart_mcp_proxy.servers import Profile, ServerConfig, load_configured_servers
 from smart_mcp_proxy.settings import Settings
 
@@ -17,6 +19,20 @@ if TYPE_CHECKING:
 
 def _is_never(_: "Gateway") -> bool:
     return False
+
+
+async def record_access(settings: Settings, change: str, person: str, server: str) -> None:
+    """Record a sign-in that this process began or ended; it holds also where it cannot be recorded."""
+    # Here and not above: --help has to be quick.
+    from smart_mcp_proxy.catalog import open_catalog
+    from smart_mcp_proxy.gateway.activity.access import build_access_activity
+
+    record = build_access_activity(change, person, server, server=server, by="operator")
+    try:
+        async with open_catalog(settings) as catalog:
+            await catalog.append_activity([record], settings.activity_rows)
+    except CatalogError as error:
+        say(f"This is not in the activity log: {error.message}", style="yellow")
 
 
 def has_listed(names: Iterable[str]) -> "Callable[[Gateway], bool]":
@@ -73,6 +89,7 @@ async def open_at_rest(settings: Settings) -> AsyncIterator[Api]:
         if running is not None:
             yield running
             return
+    tell_other_gateway(settings)
     # Here and not above: see `open_api`.
     from smart_mcp_proxy.cli.support.local_gateway import open_local_api
     from smart_mcp_proxy.cli.support.one_start import start_environment
@@ -81,7 +98,9 @@ async def open_at_rest(settings: Settings) -> AsyncIterator[Api]:
     file = await to_thread.run_sync(load_configured_servers, settings, Path.cwd())
     kept = settings.model_copy(update={"reset_data": False})
     async with (
-        open_gateway(kept, file.servers, environ=start_environment(settings), serves=False) as gateway,
+        open_gateway(
+            kept, file.servers, environ=start_environment(settings), profiles=file.profiles, serves=False
+        ) as gateway,
         open_local_api(gateway, "stored") as api,
     ):
         yield api

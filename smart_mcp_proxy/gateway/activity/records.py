@@ -35,7 +35,7 @@ class ActivityView(msgspec.Struct, frozen=True):
     Attributes:
         id: Its own, ordered by time.
         at: When it was recorded, ISO 8601 in UTC with milliseconds.
-        kind: search, call, approval, config or session.
+        kind: search, call, approval, config, session, question, or access: of tokens and sign-ins.
         principal: On whose behalf.
         session: A short digest of the caller's session.
         server: Configured name.

@@ -16,10 +16,11 @@ from sqlalchemy import Connection
 
 from smart_mcp_proxy.catalog import AgentToken, Catalog, GatewayToken, TokenKind, agent_tokens
 from smart_mcp_proxy.errors import CatalogError, ConflictError, RequestError
-from smart_mcp_proxy.gateway.admin.roles import find_access
+from smart_mcp_proxy.gateway.activity.access import build_access_activity
+from smart_mcp_proxy.gateway.admin.roles import OWNER, Admitted, find_access
 from smart_mcp_proxy.models import CallVariant, Principal, Reach, Role
 from smart_mcp_proxy.names import shell_word
-from smart_mcp_proxy.telemetry import get_logger, spawn
+from smart_mcp_proxy.telemetry import Activity, get_logger, spawn
 
 PREFIX: Final = "mcpp_"
 """By which people and scanners for leaked secrets recognise one."""
@@ -201,6 +202,7 @@ class AgentTokens:
     Attributes:
         of_gateways: Those that gateways made for themselves, followed together with these.
         is_current: Whether the last attempt to read them succeeded.
+        record: Takes activity records.
     """
 
     def __init__(self, catalog: Catalog, wall: Callable[[], float] | None = None) -> None:
@@ -211,6 +213,7 @@ class AgentTokens:
         self._used: dict[int, float] = {}
         self._told: frozenset[int] = frozenset()
         self.is_current = False
+        self.record: Callable[[Activity], None] = lambda activity: None
         self.of_gateways = GatewayTokens(catalog, self._wall)
 
     def __repr__(self) -> str:
@@ -240,13 +243,13 @@ class AgentTokens:
         """Return the id of the person who made the token that a principal holds, else the principal's own."""
         return self._makers.get(principal, principal)
 
-    async def create(self, name: str, scope: Scope, made_by: str = "") -> NewToken:
+    async def create(self, name: str, scope: Scope, by: Admitted = OWNER) -> NewToken:
         """Makes a token, good from now on.
 
         Args:
             name: What people call it.
             scope: What it allows.
-            made_by: Id of the signed-in person who makes it; empty for the gateway's user and the operator's token.
+            by: Who makes it; what a person's token makes is the person's.
 
         Raises:
             RequestError: The name is taken, or not fit for one, the life is too short or too long, or the role does
@@ -276,7 +279,7 @@ class AgentTokens:
             access=scope.access,
             profile=scope.profile,
             role=scope.role,
-            made_by=made_by,
+            made_by=by.person if by.principal else "",
         )
         if not await self._catalog.write_through(partial(agent_tokens.store, token=token, seals=self._catalog.seals)):
             raise ConflictError(
@@ -285,9 +288,12 @@ class AgentTokens:
                 code="token_exists",
             )
         await self.refresh()
-        return NewToken(secret, next(one for one in await self.tokens() if one.hash == token.hash))
+        made = NewToken(secret, next(one for one in await self.tokens() if one.hash == token.hash))
+        facts = msgspec.to_builtins(scope) | {"id": made.token.principal_id}
+        self.record(build_access_activity("token made", by.id, name, **facts))
+        return made
 
-    async def revoke(self, name: str) -> None:
+    async def revoke(self, name: str, by: Admitted = OWNER) -> None:
         """Ends a token for good, here at once and in other processes within two seconds.
 
         Raises:
@@ -299,6 +305,7 @@ class AgentTokens:
                 f"No token is named {name[:NAME_CHARS]!r}, or it is revoked already.",
                 hint="See them all with: mcpproxy token list",
             )
+        self.record(build_access_activity("token revoked", by.id, name))
         await self.refresh()
 
     async def tokens(self) -> tuple[AgentToken, ...]:

@@ -168,10 +168,6 @@ class Approvals:
         ]
         return sorted((each for each in found if has_blocked or each.state is not WithheldState.BLOCKED), key=_name)
 
-    async def list_pending(self, server: str | None = None) -> list[PendingApproval]:
-        """The same with what the scanner finds and what changed."""
-        return await self.explain(self.withheld(server))
-
     async def explain(self, withheld: Sequence[Withheld]) -> list[PendingApproval]:
         """Tell of each what the scanner finds and what changed."""
         asked = AskedQuestions(await self._questions() if withheld else ())

@@ -1,6 +1,6 @@
 """Sign-ins of one person at the servers where each has their own, for nobody but that person."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Literal
 
@@ -8,10 +8,12 @@ import msgspec
 from anyio import to_thread
 
 from smart_mcp_proxy.errors import ConfigError, ServerNotFoundError, UpstreamAuthError
+from smart_mcp_proxy.gateway.activity.access import build_access_activity
 from smart_mcp_proxy.gateway.visibility.views import Views
 from smart_mcp_proxy.models import Principal
 from smart_mcp_proxy.names import login_hint
 from smart_mcp_proxy.servers import ServerConfig, expand
+from smart_mcp_proxy.telemetry import Activity
 from smart_mcp_proxy.upstream import SignedOut, SignIns
 
 
@@ -43,11 +45,13 @@ class OwnSignIns:
         sign_ins: Of all people.
         views: Say which servers a person reaches.
         environ: What placeholders in entries expand from.
+        record: Takes activity records.
     """
 
     sign_ins: SignIns
     views: Views
     environ: Mapping[str, str]
+    record: Callable[[Activity], None]
 
     async def list(self, who: Principal) -> list[OwnSignIn]:
         """List the servers at which this person signs in, each with how that stands.
@@ -68,7 +72,10 @@ class OwnSignIns:
         config = self._find_servers(who).get(name)
         if config is None:
             raise ServerNotFoundError(f"You sign in to no server named {name[:100]!r}.", hint="List your sign-ins.")
-        return await self.sign_ins.sign_out(await _expand(config, self.environ, who.id))
+        done = await self.sign_ins.sign_out(await _expand(config, self.environ, who.id))
+        if done.was_signed_in:
+            self.record(build_access_activity("signed out", who.id, name, server=name))
+        return done
 
     def _find_servers(self, who: Principal) -> dict[str, ServerConfig]:
         view = self.views.at("", self.views.reach(who))

@@ -16,9 +16,11 @@ import msgspec
 
 from smart_mcp_proxy.catalog import Catalog, SealedValue, sealed
 from smart_mcp_proxy.errors import RefusedError, RequestError
+from smart_mcp_proxy.gateway.activity.access import build_access_activity
 from smart_mcp_proxy.gateway.admin.roles import NETWORK, Admitted
 from smart_mcp_proxy.models import WHOLE, Principal, Role
 from smart_mcp_proxy.servers import Author
+from smart_mcp_proxy.telemetry import Activity
 
 AGENT_PREFIX: Final = "agent-"
 """Of the ids of tokens' holders."""
@@ -83,6 +85,7 @@ class PageSessions:
         operator: The operator's token, by which the network proves its right; its digest where the others know that.
         others: Digests of the operator's tokens of other gateways on the store, each as good as that.
         find_holder: Returns whose token is good now, by the holder's id: what that opened ends with it.
+        record: Takes activity records.
     """
 
     def __init__(self, catalog: Catalog, wall: Callable[[], float] | None = None) -> None:
@@ -92,6 +95,7 @@ class PageSessions:
         self.operator = b""
         self.others: Callable[[], Iterable[bytes]] = tuple
         self.find_holder: Callable[[str], Principal | None] = lambda principal: None
+        self.record: Callable[[Activity], None] = lambda activity: None
 
     def __repr__(self) -> str:
         return f"<PageSessions at {self.address or 'no address'}>"
@@ -116,6 +120,7 @@ class PageSessions:
         token = secrets.token_urlsafe(_SECRET_BYTES)
         await self._tidy()
         await self._keep(_LINK, token, by, LINK_S, (proved_by or self.operator) if by == NETWORK else None)
+        self.record(build_access_activity("link made", by.id, "page"))
         return PageLink(f"{self.address}{ENTRY_PATH}{token}", LINK_S)
 
     async def enter(self, token: str) -> str:
@@ -143,6 +148,7 @@ class PageSessions:
         """
         secret = secrets.token_urlsafe(_SECRET_BYTES)
         await self._keep(_SESSION, secret, admitted, SESSION_S, proved_by)
+        self.record(build_access_activity("signed in", admitted.id, "page", role=admitted.role))
         return secret
 
     async def find(self, secret: str) -> PageSession | None:
@@ -150,10 +156,11 @@ class PageSessions:
         kept = await self._find(_SESSION, secret) if secret else None
         return None if kept is None else PageSession(kept.admitted, signature(secret, b"csrf"))
 
-    async def leave(self, secret: str) -> None:
+    async def leave(self, secret: str, by: Admitted) -> None:
         """End a session for good."""
         drop = partial(sealed.drop, kind=_SESSION, key=_name(_SESSION, secret))
         await self._catalog.write(drop, is_ordered=False)
+        self.record(build_access_activity("signed out", by.id, "page"))
 
     async def _keep(self, kind: str, token: str, admitted: Admitted, life_s: float, proved_by: bytes | None) -> None:
         author, role, who = admitted

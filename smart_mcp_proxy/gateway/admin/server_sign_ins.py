@@ -21,12 +21,13 @@ from msgspec.structs import asdict
 
 from smart_mcp_proxy.catalog import Catalog, SealedValue, sealed
 from smart_mcp_proxy.errors import CatalogError, ConfigError, ConflictError, ProxyError, RequestError
+from smart_mcp_proxy.gateway.activity.access import build_access_activity
 from smart_mcp_proxy.gateway.shared.refusals import server_quarantined
 from smart_mcp_proxy.models import LOCAL
 from smart_mcp_proxy.secrets.sealing import SealBrokenError, SecretKey, open_sealed, seal
 from smart_mcp_proxy.servers import ServerConfig, collect_secrets, expand, read_oauth, require_named
 from smart_mcp_proxy.settings import Settings
-from smart_mcp_proxy.telemetry import secrets_hidden, spawn
+from smart_mcp_proxy.telemetry import Activity, secrets_hidden, spawn
 from smart_mcp_proxy.upstream import CallbackServer, PageCallback, SignIns
 
 SignInState = Literal["none", "waiting", "done", "failed"]
@@ -132,8 +133,9 @@ class SignInProgress:
 class _Begun:
     """A sign-in that was begun: its way back, and how far it has come."""
 
-    def __init__(self, key: str, redirect_uri: str) -> None:
+    def __init__(self, key: str, person: str, redirect_uri: str) -> None:
         self.key = key
+        self.person = person
         self.redirect_uri = redirect_uri
         self.shown = ServerSignIn("none")
         self.is_asked = asyncio.Event()
@@ -156,6 +158,7 @@ class ServerSignIns:
         servers: The configuration in force.
         environ: What placeholders in entries expand from.
         changed: Told when one has come further.
+        record: Takes activity records.
         progress: Shows them at other processes; None where there are none.
     """
 
@@ -163,6 +166,7 @@ class ServerSignIns:
     servers: Callable[[], Mapping[str, ServerConfig]]
     environ: Mapping[str, str]
     changed: Callable[[], None]
+    record: Callable[[Activity], None]
     progress: SignInProgress | None = None
 
     def __post_init__(self) -> None:
@@ -205,7 +209,7 @@ class ServerSignIns:
         config, key = await self._resolve_sign_in_config(name, person), self._build_key(name, person)
         if (former := self._begun.get(key)) is not None:
             former.end()
-        begun = self._begun[key] = _Begun(key, redirect_uri)
+        begun = self._begun[key] = _Begun(key, person, redirect_uri)
         begun.task = spawn(self._run(config, begun), f"sign-in to {name}")
         try:
             async with asyncio.timeout(ASKED_S):
@@ -294,16 +298,18 @@ class ServerSignIns:
                     begun.browser.take(address)
 
     async def _run(self, config: ServerConfig, begun: _Begun) -> None:
+        outcome = "ok"
         try:
             with secrets_hidden(collect_secrets(config)):
                 await self._run_sign_in_flow(config, begun)
             begun.shown = ServerSignIn("done")
         except ProxyError as error:
-            begun.shown = ServerSignIn("failed", problem=error.message, hint=error.hint)
+            begun.shown, outcome = ServerSignIn("failed", problem=error.message, hint=error.hint), error.error_code
         finally:
             begun.browser = None
             begun.is_asked.set()
             self.changed()
+        self.record(build_access_activity("signed in", begun.person, config.name, outcome, server=config.name))
         await self._tell(begun.key, begun)
 
     async def _run_sign_in_flow(self, config: ServerConfig, begun: _Begun) -> None:

@@ -1,10 +1,10 @@
 """Edge of the extra `minilm`: all-MiniLM-L6-v2 and models built like it, on ONNX runtime."""
 
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Literal, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import msgspec
 import numpy as np
@@ -57,25 +57,6 @@ class _Module(msgspec.Struct):
     path: str
 
 
-class _Pooling(msgspec.Struct):
-    """The pooling module's config.json, in its older and its newer form."""
-
-    pooling_mode: str | list[str] = ""
-    pooling_mode_cls_token: bool = False
-    pooling_mode_mean_tokens: bool = False
-    pooling_mode_max_tokens: bool = False
-    pooling_mode_mean_sqrt_len_tokens: bool = False
-    pooling_mode_weightedmean_tokens: bool = False
-    pooling_mode_lasttoken: bool = False
-
-    def modes(self) -> list[str]:
-        """The names of the modes that are on."""
-        if self.pooling_mode:
-            return [self.pooling_mode] if isinstance(self.pooling_mode, str) else self.pooling_mode
-        flags = msgspec.structs.asdict(self)
-        return [name.split("_")[2] for name, is_on in flags.items() if is_on is True]
-
-
 class _Transformer(msgspec.Struct):
     """sentence_bert_config.json."""
 
@@ -100,7 +81,7 @@ def read_recipe(folder: Path) -> Recipe:
     _require(folder, "architecture", f"{model.model_type} with {model.hidden_act}", "bert with gelu")
     _require(folder, "kind of positions", model.position_embedding_type, "absolute")
     _require(folder, "list of modules", [kind for kind in kinds if kind != "Normalize"], ["Transformer", "Pooling"])
-    pooling = read_json(folder / modules[1].path / "config.json", _Pooling).modes()
+    pooling = _list_pooling_modes(read_json(folder / modules[1].path / "config.json", dict[str, Any]))
     mode: Literal["mean", "cls"] = "cls" if pooling == ["cls"] else "mean"
     _require(folder, "pooling", pooling, [mode])
     length = read_json(folder / "sentence_bert_config.json", _Transformer, default=_Transformer())
@@ -111,6 +92,14 @@ def read_recipe(folder: Path) -> Recipe:
         prompts.get("query", ""),
         prompts.get("document", ""),
     )
+
+
+def _list_pooling_modes(config: Mapping[str, Any]) -> list[str]:
+    """List the modes that are on in the pooling module's config.json, of its older or its newer form."""
+    if mode := config.get("pooling_mode"):
+        return [mode] if isinstance(mode, str) else mode
+    flags = (name for name, is_on in config.items() if is_on is True)
+    return [name.split("_")[2] for name in flags if name.startswith("pooling_mode_")]
 
 
 def _require(folder: Path, what: str, found: object, needed: object) -> None:

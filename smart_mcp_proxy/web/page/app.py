@@ -214,7 +214,7 @@ class _Page:
 
     async def leave(self, visit: PageVisit, form: Form) -> Response:
         """The session ends."""
-        await self._sessions.leave(visit.secret)
+        await self._sessions.leave(visit.secret, visit.session.admitted)
         response = self._build_locked_page(200)
         response.delete_cookie(cookie_name(visit.request, "page"), path="/ui")
         return response

@@ -12,7 +12,6 @@ from smart_mcp_proxy.gateway.admin.agent_tokens import (
     LONGEST_LIFE_S,
     NAME_CHARS,
     SHORTEST_LIFE_S,
-    NewToken,
     Scope,
     TokenNotFoundError,
 )
@@ -70,45 +69,27 @@ class TokensView(msgspec.Struct, frozen=True):
     tokens: list[TokenView]
 
 
-def build_token_view(token: AgentToken, secret: str = "") -> TokenView:
-    """A token as it is shown."""
-    return TokenView(
-        id=token.principal_id,
-        name=token.name,
-        servers=token.servers,
-        access=token.access,
-        profile=token.profile,
-        created_s=token.created_s,
-        expires_s=token.expires_s,
-        last_used_s=token.last_used_s,
-        revoked_s=token.revoked_s,
-        token=secret,
-        role=token.role,
-        is_altered=token.is_altered,
-    )
-
-
-def build_new_token_view(made: NewToken) -> TokenView:
-    """A token that has just been made, shown this once."""
-    return build_token_view(made.token, made.secret)
+def _build_token_view(token: AgentToken, secret: str = "") -> TokenView:
+    """A token as it is shown, with its secret where it has just been made."""
+    shared = {name: getattr(token, name) for name in TokenView.__struct_fields__ if name not in ("id", "token")}
+    return TokenView(id=token.principal_id, token=secret, **shared)
 
 
 async def _create(gateway: Gateway, request: Request) -> TokenView:
     body = await decode_body(request, NewTokenBody)
     body.scope.require_known(gateway.visible.servers, [profile.name for profile in gateway.lists.views.profiles])
-    who = get_admitted(request)  # also where a token of theirs makes another one, it is the person's
-    made = await gateway.admin.agent_tokens.create(body.name, body.scope, who.person if who.principal else "")
+    made = await gateway.admin.agent_tokens.create(body.name, body.scope, get_admitted(request))
     gateway.base.changes.announce()  # to whoever looks at the tokens
-    return build_new_token_view(made)
+    return _build_token_view(made.token, made.secret)
 
 
 async def _list(gateway: Gateway, request: Request) -> TokensView:
-    return TokensView([build_token_view(token) for token in await gateway.admin.agent_tokens.tokens()])
+    return TokensView([_build_token_view(token) for token in await gateway.admin.agent_tokens.tokens()])
 
 
 async def _revoke(gateway: Gateway, request: Request) -> dict[str, Any]:
     name = request.path_params["name"]
-    await gateway.admin.agent_tokens.revoke(name)
+    await gateway.admin.agent_tokens.revoke(name, get_admitted(request))
     gateway.base.changes.announce()
     return {"revoked": name}
 

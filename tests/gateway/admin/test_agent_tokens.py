@@ -11,7 +11,9 @@ import pytest
 from smart_mcp_proxy.catalog import Catalog
 from smart_mcp_proxy.errors import CatalogError, RequestError
 from smart_mcp_proxy.gateway.admin.agent_tokens import AgentTokens, Scope
+from smart_mcp_proxy.gateway.admin.roles import Admitted
 from smart_mcp_proxy.models import Principal, Reach
+from smart_mcp_proxy.telemetry import Activity
 
 pytestmark = pytest.mark.anyio
 
@@ -43,6 +45,23 @@ async def pair(tmp_path: Path, clock: Clock) -> AsyncIterator[tuple[AgentTokens,
 
 def digest(secret: str) -> bytes:
     return hashlib.sha256(secret.encode()).digest()
+
+
+async def test_who_made_and_revoked_a_token_is_recorded(pair: tuple[AgentTokens, AgentTokens]) -> None:
+    """With what it may do and its holder's id, never the token; what was refused changed nothing."""
+    tokens, _ = pair
+    records: list[Activity] = []
+    tokens.record = records.append
+    ann = Admitted("web", "admin", Principal("ann", role="admin"))
+    made = await tokens.create("ci", Scope(("a",), "write", role="approver"), ann)
+    with pytest.raises(RequestError):
+        await tokens.create("ci", Scope())
+    await tokens.revoke("ci")
+    first, last = records
+    assert (first.kind, first.principal, first.subject, first.detail["change"]) == ("access", "ann", "ci", "token made")
+    assert (first.detail["id"], first.detail["role"], first.detail["servers"]) == ("agent-1", "approver", ("a",))
+    assert (last.principal, last.subject, last.detail) == ("operator", "ci", {"change": "token revoked"})
+    assert made.secret not in str(records) and made.token.made_by == "ann"
 
 
 async def test_a_new_token_is_good_at_once_and_says_who_and_how_far(pair: tuple[AgentTokens, AgentTokens]) -> None:

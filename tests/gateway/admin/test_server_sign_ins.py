@@ -45,7 +45,7 @@ def of(
 ) -> ServerSignIns:
     """Sign-ins at a server `web`."""
     servers = {"web": ServerConfig(name="web", transport="http", url=url, oauth={}, quarantined=quarantined)}
-    return ServerSignIns(asking, lambda: servers, {}, lambda: None, progress)  # type: ignore[arg-type]
+    return ServerSignIns(asking, lambda: servers, {}, lambda: None, lambda record: None, progress)  # type: ignore[arg-type]
 
 
 async def test_a_sign_in_goes_on_without_the_store(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -4,6 +4,7 @@ import asyncio
 import re
 from collections.abc import AsyncIterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from fastmcp import Client
@@ -48,6 +49,14 @@ async def test_a_client_without_a_session_stands_under_its_name(there: Opened) -
         assert re.search(r"<td>my-agent <small[^>]*>9\.8</small></td>", (await page.get("clients")).text)
 
 
+async def read_access(there: Opened, last: str) -> list[dict[str, Any]]:
+    """Records of links and sign-ins, the newest first, once the newest is of this change."""
+    async with asyncio.timeout(60):
+        while (found := await there.records("access"))[0]["detail"]["change"] != last:
+            await asyncio.sleep(0)
+    return found
+
+
 @pytest.mark.long  # a third of a second of processor time
 async def test_a_link_lets_one_browser_in_once(there: Opened) -> None:
     """The second one to open it is told to ask for another; of two at the same moment one comes in."""
@@ -60,6 +69,9 @@ async def test_a_link_lets_one_browser_in_once(there: Opened) -> None:
         again = await first.client.get(link)
         assert again.status_code == 403 and "used already" in again.text and "set-cookie" not in again.headers
         assert (await first.client.get("/ui/enter/never-made")).status_code == 403
+    entered, made, *_ = await read_access(there, "signed in")
+    assert (entered["principal"], entered["subject"]) == (made["principal"], made["subject"]) == ("operator", "page")
+    assert (made["detail"], entered["detail"]) == ({"change": "link made"}, {"change": "signed in", "role": "admin"})
 
 
 async def test_the_cookie_is_the_pages_alone(there: Opened) -> None:
@@ -158,6 +170,7 @@ async def test_leaving_ends_the_session_for_good(there: Opened) -> None:
         assert (await found.send("leave")).status_code == 200
         found.client.cookies.update(kept)
         assert (await found.get()).status_code == 401
+    assert (await read_access(there, "signed out"))[0]["principal"] == "operator"
 
 
 async def test_files_are_kept_by_browsers_as_long_as_they_are_the_same(there: Opened) -> None:
@@ -243,7 +256,7 @@ async def test_a_link_works_once_whichever_gateway_of_the_store_it_is_opened_at(
         assert [type(each) for each in entries if each is not secret] == [RefusedError]
         for sessions in (elsewhere, there.gateway.admin.page_sessions):
             assert await sessions.find(secret) is not None
-        await elsewhere.leave(secret)
+        await elsewhere.leave(secret, OWNER)
         assert await there.gateway.admin.page_sessions.find(secret) is None
 
 

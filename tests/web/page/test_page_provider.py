@@ -1,9 +1,11 @@
 """The page with sign-in at an OpenID Connect provider: who is an operator there comes in without a link."""
 
 import asyncio
+import json
 import re
+import sqlite3
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, closing
 from html import unescape
 from pathlib import Path
 from typing import Any
@@ -62,6 +64,13 @@ async def signed_in(browser: Browser, begin: str = "/ui/sign-in") -> None:
     browser.text = page.text
 
 
+def read_access(folder: Path) -> list[tuple[str, str, str, Any]]:
+    """Who signed in where, with which outcome, as a gateway that has ended recorded it."""
+    with closing(sqlite3.connect(folder / "data" / "proxy.db")) as database:
+        rows = database.execute("SELECT principal, subject, outcome, detail FROM activity WHERE kind = 'access'")
+        return [(*texts, json.loads(detail)) for *texts, detail in rows]
+
+
 @pytest.mark.parametrize("takes_back", [True, False], ids=["takes tokens back", "takes none back"])
 async def test_an_operator_signs_in_at_the_provider(tmp_path: Path, takes_back: bool) -> None:
     """And has the rights of the network: what they add is quarantined. A provider that takes tokens back gets them."""
@@ -74,6 +83,7 @@ async def test_an_operator_signs_in_at_the_provider(tmp_path: Path, takes_back: 
         await browser.get("servers/new")
         await browser.send("servers/add", name="new", entry='{"command": "true"}')
         assert '"quarantined": true' in (tmp_path / "mcp_config.json").read_text()
+    assert read_access(tmp_path) == [(f"{provider.base}#ann-1", "page", "ok", {"change": "signed in", "role": "admin"})]
 
 
 async def test_who_may_use_the_gateway_alone_does_not_see_the_page(tmp_path: Path) -> None:
@@ -112,6 +122,8 @@ async def test_a_person_connects_their_own_account_at_a_server_by_the_link(tmp_p
             browser.client.cookies.clear()
             await signed_in(browser, "/ui/connect/web")
             assert "You come back" not in browser.text
+        signed = (f"{provider.base}#ann-1", "web", "ok", {"change": "signed in"})
+        assert [one for one in read_access(tmp_path) if one[2] == "ok"] == [signed]
 
 
 REGISTRATION = {"redirect_uris": ["http://127.0.0.1:9/back"], "token_endpoint_auth_method": "none"}

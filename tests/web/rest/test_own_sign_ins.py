@@ -1,5 +1,6 @@
 """Each person's own sign-ins: listed and forgotten over REST and at the page, by them alone."""
 
+import asyncio
 from collections.abc import AsyncIterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -83,6 +84,11 @@ async def test_each_sees_and_forgets_their_own_alone(tmp_path: Path, there: Open
     assert (await find_state(there, as_ann)) == ("signed_in", since_s)
     assert not (await ask(there, as_operator, "DELETE", "sign-ins/web"))["was_signed_in"]
     assert (await find_state(there, as_ann))[0] == "signed_in"
+    left: list[tuple[str, str]] = []
+    async with asyncio.timeout(60):
+        while not left:
+            left = [(one["principal"], one["server"]) for one in await there.records("access") if one["server"]]
+    assert left == [(bob, "web")]
 
 
 async def test_nobody_without_a_token_and_no_other_server(there: Opened) -> None:

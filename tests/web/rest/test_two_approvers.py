@@ -13,7 +13,8 @@ from smart_mcp_proxy.catalog import Ballot, Voter
 from smart_mcp_proxy.errors import ConfigError
 from smart_mcp_proxy.gateway.admin.agent_tokens import AgentTokens, Scope
 from smart_mcp_proxy.gateway.admin.people import require_people
-from smart_mcp_proxy.models import Role
+from smart_mcp_proxy.gateway.admin.roles import OWNER, Admitted
+from smart_mcp_proxy.models import Principal, Role
 from smart_mcp_proxy.names import IDENTITIES, shelf
 from smart_mcp_proxy.servers import ServerConfig
 from smart_mcp_proxy.settings import Settings
@@ -24,7 +25,8 @@ ANOTHER = [tool("a", "Does another thing."), tool("b")]
 
 
 async def make_headers(there: Opened, name: str, role: Role = "approver", made_by: str = "") -> dict[str, str]:
-    made = await there.gateway.admin.agent_tokens.create(name, Scope(role=role), made_by)
+    by = Admitted("web", "admin", Principal(made_by)) if made_by else OWNER
+    made = await there.gateway.admin.agent_tokens.create(name, Scope(role=role), by)
     return {"authorization": f"Bearer {made.secret}"}
 
 

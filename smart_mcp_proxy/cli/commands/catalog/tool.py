@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 from cyclopts import App, Parameter
 
 from smart_mcp_proxy.cli.commands.catalog.search import has_tools
-from smart_mcp_proxy.cli.support.access import open_api
-from smart_mcp_proxy.cli.support.api import open_running, tell_other_gateway
+from smart_mcp_proxy.cli.support.access import open_api, open_at_rest
 from smart_mcp_proxy.cli.support.failure import UsageError
 from smart_mcp_proxy.cli.support.output import format_waiting_count, indent_lines, plural, say, show, show_json
 from smart_mcp_proxy.cli.support.render import tools_table
@@ -19,7 +18,6 @@ from smart_mcp_proxy.telemetry import printable
 
 if TYPE_CHECKING:
     from smart_mcp_proxy.gateway import Gateway
-    from smart_mcp_proxy.settings import Settings
 
 app = App(
     name="tool",
@@ -126,24 +124,9 @@ async def forget_examples(
     """
     if every == (name is not None):
         raise UsageError("Name one tool, or say --all.")
-    settings = open_settings()
-    async with open_running(settings) as running:
-        if running is not None:
-            count = await running.forget_examples(name, question)
-        else:
-            count = await _forget_stored(settings, name, question)
+    async with open_at_rest(open_settings()) as api:
+        count = await api.forget_examples(name, question)
     if json:
         show_json({"forgotten": count})
         return
     say(f"Forgot {plural(count, 'question')}.")
-
-
-async def _forget_stored(settings: "Settings", name: str | None, question: str | None) -> int:
-    """Forgets in the database; no server needs to be configured for it."""
-    # Here and not above: a running gateway is asked without importing one.
-    from smart_mcp_proxy.catalog import open_catalog
-    from smart_mcp_proxy.gateway.indexing import learning
-
-    tell_other_gateway(settings)
-    async with open_catalog(settings) as catalog:
-        return await learning.forget_examples(catalog, name, question)

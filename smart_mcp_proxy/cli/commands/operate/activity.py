@@ -28,7 +28,7 @@ from smart_mcp_proxy.cli.support.output import (
     translate_write_errors,
 )
 from smart_mcp_proxy.cli.support.start import open_settings
-from smart_mcp_proxy.telemetry import printable
+from smart_mcp_proxy.telemetry import ActivityKind, printable
 
 if TYPE_CHECKING:
     from smart_mcp_proxy.catalog import Catalog
@@ -51,7 +51,6 @@ ID_END_CHARS = 8
 SAMPLE_CHARS = 80
 PROBLEMS_SHOWN = 20
 
-Kind = Literal["search", "call", "approval", "config", "session", "question"]
 Limit = Annotated[int, Parameter(name=["--limit", "-n"], validator=Number(gte=1, lte=1000))]
 _COLUMNS = (
     *("at", "kind", "principal", "session", "server", "tool", "subject", "outcome", "delivery", "duration_ms"),
@@ -73,7 +72,7 @@ Examples:
 )
 async def list_activity(
     *,
-    kind: Kind | None = None,
+    kind: ActivityKind | None = None,
     server: str | None = None,
     tool: str | None = None,
     outcome: str | None = None,
@@ -84,7 +83,8 @@ async def list_activity(
     """List the last records, newest first.
 
     Args:
-        kind: Only searches, calls, approvals, changes of the configuration, or sessions.
+        kind: Only searches, calls, approvals, changes of the configuration, sessions, questions to people, or access:
+            tokens and sign-ins.
         server: Only about this server.
         tool: Only calls of this tool, by its own name or SERVER:TOOL.
         outcome: Only with this outcome, such as ok, tool_error, rate_limited; `failed` for all that went wrong.
@@ -141,7 +141,7 @@ Examples:
 )
 async def watch_activity(
     *,
-    kind: Kind | None = None,
+    kind: ActivityKind | None = None,
     server: str | None = None,
     tool: str | None = None,
     outcome: str | None = None,
@@ -151,7 +151,8 @@ async def watch_activity(
     """Follow what happens from now on, in all gateways on the data directory.
 
     Args:
-        kind: Only searches, calls, approvals, changes of the configuration, or sessions.
+        kind: Only searches, calls, approvals, changes of the configuration, sessions, questions to people, or access:
+            tokens and sign-ins.
         server: Only about this server.
         tool: Only calls of this tool, by its own name or SERVER:TOOL.
         outcome: Only with this outcome; `failed` for all that went wrong.
@@ -187,7 +188,7 @@ async def export_activity(
     /,
     *,
     form: Annotated[Literal["jsonl", "csv"] | None, Parameter(name="--format")] = None,
-    kind: Kind | None = None,
+    kind: ActivityKind | None = None,
     server: str | None = None,
     tool: str | None = None,
     outcome: str | None = None,
@@ -199,7 +200,8 @@ async def export_activity(
     Args:
         file: Where to; only you can read it. Without it: stdout.
         form: jsonl (one object a line) or csv; else as the file's name ends.
-        kind: Only searches, calls, approvals, changes of the configuration, or sessions.
+        kind: Only searches, calls, approvals, changes of the configuration, sessions, questions to people, or access:
+            tokens and sign-ins.
         server: Only about this server.
         tool: Only calls of this tool, by its own name or SERVER:TOOL.
         outcome: Only with this outcome; `failed` for all that went wrong.
@@ -359,7 +361,9 @@ def _private(file: Path) -> TextIO:
 
 
 def _cells(record: Mapping[str, Any]) -> list[str]:
-    what = record["subject"] if len(record["subject"]) <= SAMPLE_CHARS else f"{record['subject'][:SAMPLE_CHARS]}..."
+    done = record["detail"].get("decision") or record["detail"].get("change")
+    what = f"{done}: {record['subject']}" if done else record["subject"]
+    what = what if len(what) <= SAMPLE_CHARS else f"{what[:SAMPLE_CHARS]}..."
     return [
         _local(record["at"]),
         record["kind"],

@@ -2,23 +2,17 @@
 
 import re
 import time
-from collections.abc import AsyncIterator, Mapping
-from contextlib import asynccontextmanager
-from pathlib import Path
+from collections.abc import Mapping
 from typing import Any, Final, Literal
 
-import msgspec
-from anyio import to_thread
 from cyclopts import App
 
-from smart_mcp_proxy.cli.support.api import Api, open_running, tell_other_gateway
+from smart_mcp_proxy.cli.support.access import open_at_rest
 from smart_mcp_proxy.cli.support.failure import UsageError
 from smart_mcp_proxy.cli.support.output import clean, say, show, show_json, table
 from smart_mcp_proxy.cli.support.start import open_settings
 from smart_mcp_proxy.models import Role
 from smart_mcp_proxy.names import shell_word
-from smart_mcp_proxy.servers import load_configured_servers
-from smart_mcp_proxy.settings import Settings
 
 app = App(
     name="token",
@@ -84,20 +78,17 @@ async def create(
         "profile": profile,
         "expires_in_s": parse_life(expires),
     } | ({} if role is None else {"role": role})
-    async with _open_token_api(open_settings()) as api:
+    async with open_at_rest(open_settings()) as api:
         made = await api.create_token(body)
     if json:
         show_json(made)
         return
     show(made["token"])
-    say(f"This is all of it that will ever be shown. Agents send it as: Authorization: Bearer {_PLACEHOLDER}")
+    say("This is all of it that will ever be shown. Agents send it as: Authorization: Bearer TOKEN")
     say(
         f"{_reach(made)}. {_life(made, time.time())}. End it with: mcpproxy token revoke {shell_word(name)}",
         style="dim",
     )
-
-
-_PLACEHOLDER: Final = "TOKEN"
 
 
 @app.command(name="list", help_epilogue="Examples:\n  mcpproxy token list\n  mcpproxy token list --json")
@@ -107,7 +98,7 @@ async def list_tokens(*, json: bool = False) -> None:
     Args:
         json: Print a list of objects.
     """
-    async with _open_token_api(open_settings()) as api:
+    async with open_at_rest(open_settings()) as api:
         tokens = await api.tokens()
     if json:
         show_json(tokens)
@@ -131,7 +122,7 @@ async def revoke(name: str, /, *, json: bool = False) -> None:
         name: What you called it.
         json: Print what was done as an object.
     """
-    async with _open_token_api(open_settings()) as api:
+    async with open_at_rest(open_settings()) as api:
         await api.revoke_token(name)
     if json:
         show_json({"revoked": name})
@@ -162,52 +153,3 @@ def _moment(at_s: float | None, otherwise: str) -> str:
         return time.strftime("%Y-%m-%d %H:%M", time.localtime(at_s))
     except (OverflowError, OSError, ValueError):  # beyond what calendars know: one odd token hides no others
         return f"{at_s:g} s after 1970"
-
-
-@asynccontextmanager
-async def _open_token_api(settings: Settings) -> "AsyncIterator[Api | _Stored]":
-    """The running gateway, so that a change holds at once; without one the database."""
-    async with open_running(settings) as running:
-        if running is not None:
-            yield running
-            return
-    # Here and not above: a running gateway is asked without importing one.
-    from smart_mcp_proxy.catalog import open_catalog
-    from smart_mcp_proxy.gateway.admin.agent_tokens import AgentTokens
-
-    tell_other_gateway(settings)
-    async with open_catalog(settings) as catalog:
-        yield _Stored(AgentTokens(catalog), settings)
-
-
-class _Stored:
-    """The same answers as a running gateway's, from the database alone.
-
-    Args:
-        tokens: The catalog's.
-        settings: Whose servers and profiles new tokens may name.
-    """
-
-    def __init__(self, tokens: Any, settings: Settings) -> None:
-        self._tokens = tokens
-        self._settings = settings
-
-    async def create_token(self, body: Mapping[str, Any]) -> dict[str, Any]:
-        """The new token."""
-        from smart_mcp_proxy.web.rest.agent_tokens import NewTokenBody, build_new_token_view
-
-        new = msgspec.convert(body, NewTokenBody)
-        file = await to_thread.run_sync(load_configured_servers, self._settings, Path.cwd())
-        new.scope.require_known(file.servers, file.profiles)
-        view: dict[str, Any] = msgspec.to_builtins(build_new_token_view(await self._tokens.create(new.name, new.scope)))
-        return view
-
-    async def tokens(self) -> list[dict[str, Any]]:
-        """All tokens, oldest first."""
-        from smart_mcp_proxy.web.rest.agent_tokens import build_token_view
-
-        return [msgspec.to_builtins(build_token_view(token)) for token in await self._tokens.tokens()]
-
-    async def revoke_token(self, name: str) -> None:
-        """Ends a token."""
-        await self._tokens.revoke(name)

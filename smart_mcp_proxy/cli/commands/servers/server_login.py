@@ -15,7 +15,7 @@ import msgspec
 from anyio import to_thread
 from cyclopts import App, Parameter
 
-from smart_mcp_proxy.cli.support.access import open_api
+from smart_mcp_proxy.cli.support.access import open_api, record_access
 from smart_mcp_proxy.cli.support.api import read_servers
 from smart_mcp_proxy.cli.support.failure import UsageError, add_next_step, next_step, report
 from smart_mcp_proxy.cli.support.output import clean, plural, say, show, show_json, table
@@ -184,6 +184,7 @@ async def _perform_login(
                 async with browser:
                     with _accept_pasted_addresses(browser):
                         signed_in = await sign_ins.authorize_server(config, browser)
+    await record_access(settings, "signed in", person, name)
     is_renewable = bool(signed_in.refresh_token) or options.grant == "client_credentials"
     say(clean(f"Signed in to server '{name}' at {signed_in.issuer}."), style="green")
     if not is_renewable:
@@ -250,6 +251,8 @@ async def logout(name: str, /, *, person: str = LOCAL.id, json: bool = False) ->
     with secrets_hidden(collect_secrets(config)):
         async with open_sign_ins(settings, TlsContext(environment())) as sign_ins:
             done = await sign_ins.sign_out(config)
+    if done.was_signed_in:
+        await record_access(settings, "signed out", person, name)
     if json:
         facts = {"server": name, "was_signed_in": done.was_signed_in, "is_revoked": done.is_revoked}
         show_json(facts | {"problem": done.problem})

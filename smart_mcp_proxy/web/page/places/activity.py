@@ -26,8 +26,9 @@ _KINDS: Final = {
     "config": "changes of servers",
     "session": "clients that connected",
     "question": "questions to people",
+    "access": "tokens and sign-ins",
 }
-_OPERATOR: Final = ("approval", "config")
+_OPERATOR: Final = ("approval", "config", "access")
 """Kinds of what people do at the command line or on this page."""
 _YOU: Final = "you, at the command line or on this page"
 _NAMES: Final = 3

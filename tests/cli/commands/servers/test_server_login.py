@@ -82,6 +82,9 @@ async def test_login_prints_the_address_and_logout_forgets(env: dict[str, str], 
         assert server.provider.access_tokens == {}
         status, _, err = await finished(env, "server", "logout", "web")
         assert (status, "Nobody was signed in to server 'web'." in err) == (0, True)
+        _, out, _ = await finished(env, "activity", "list", "--kind", "access", "--json")
+        changes = [(one["detail"]["change"], one["principal"], one["server"]) for one in json.loads(out)]
+        assert changes == [(change, "local", "web") for change in ("signed out", "signed in")]
 
 
 @pytest.mark.long  # processes of their own
