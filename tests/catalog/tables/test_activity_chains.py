@@ -1,7 +1,9 @@
 """Chains of activity records: what was changed beside the gateway shows, and what retention removed does not."""
 
+import asyncio
 from collections.abc import Callable
 from contextlib import AbstractAsyncContextManager
+from functools import partial
 from typing import Any
 
 import msgspec
@@ -12,7 +14,9 @@ from smart_mcp_proxy.catalog import Catalog
 from smart_mcp_proxy.catalog.recovery.activity_chains import ChainProof
 from smart_mcp_proxy.catalog.tables.activity import forget_chains
 from smart_mcp_proxy.catalog.tables.schema import activity, activity_chains, seals
+from smart_mcp_proxy.catalog.tables.sealed import note_trust, read_trust
 from smart_mcp_proxy.errors import CatalogError
+from smart_mcp_proxy.models import ToolKey
 from smart_mcp_proxy.telemetry import Activity
 
 pytestmark = pytest.mark.anyio
@@ -177,6 +181,20 @@ async def test_retention_leaves_a_mark_and_no_problem(open_catalog: OpenCatalog)
             catalog, lambda connection: connection.execute(delete(activity).where(activity.c.link == 2))
         )
         assert len(proof.problems) == 2
+
+
+async def test_chains_and_decisions_at_the_same_moment_lose_nothing(open_catalog: OpenCatalog) -> None:
+    """Both are noted in one sealed row, by several gateways."""
+    count = 12
+    async with open_catalog() as one, open_catalog() as other:
+        for number in range(count):
+            block = partial(note_trust, with_=other.seals, blocked=[ToolKey("s", str(number))])
+            at_s = one.now_s() - number * DAY_S
+            first, second = (made(at_s, "x", id_) for id_ in (1, 2))
+            await asyncio.gather(one.append_activity([first]), other.write(block), other.append_activity([second]))
+        trust = await one.read(partial(read_trust, with_=one.seals))
+        assert trust is not None and (len(trust.blocked), trust.chains) == (count, 2 * count)
+        assert (await other.check_activity()).problems == []
 
 
 async def test_a_store_that_refused_a_batch_breaks_no_chain(
