@@ -5,9 +5,9 @@ chains; a limit of rows moves a chain's beginning on. Both leave a sealed checkp
 
 How many chains were begun stands in `SealedTrust`, so that none is removed whole.
 
-What this cannot show: the latest records removed, with the end of their chain put back as it stood before them; a whole
-database put back from an earlier day; and what somebody does who can read the key of the seals
-(docs/activity.md#records-that-cannot-be-changed).
+What this cannot show: the latest records removed, with the rows that say where chains end, and how many there are, put
+back as they stood earlier, be it with the whole database; and what somebody does who can read the key of the seals
+(docs/activity.md#records-that-cannot-be-changed-unseen).
 """
 
 from collections.abc import Iterable

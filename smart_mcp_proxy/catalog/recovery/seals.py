@@ -40,7 +40,7 @@ class SealedTrust(NamedTuple):
     Attributes:
         heard: Servers whose first list was heard.
         blocked: Tools that the user switched off.
-        edition: Rises with each change, so that an earlier one that was put back is told from the latest.
+        edition: Rises with each decision, so that an earlier one that was put back is told from the latest.
         revoked: Tokens that were revoked before their end, by id, with that; None where no token was ever sealed.
         chains: Number of chains of activity records that were begun, so that none leaves unseen.
     """

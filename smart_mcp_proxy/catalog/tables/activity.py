@@ -25,7 +25,7 @@ from smart_mcp_proxy.catalog.recovery.activity_chains import (
 from smart_mcp_proxy.catalog.recovery.seals import Seals
 from smart_mcp_proxy.catalog.tables.activity_days import PLACES, drop_days, make_days, uid_at
 from smart_mcp_proxy.catalog.tables.schema import activity, activity_chains
-from smart_mcp_proxy.catalog.tables.sealed import read_trust, store_trust
+from smart_mcp_proxy.catalog.tables.sealed import read_trust, replace_trust
 from smart_mcp_proxy.errors import CatalogError
 from smart_mcp_proxy.telemetry import Activity, ActivityKind
 
@@ -193,7 +193,7 @@ def _add_chain(connection: Connection, seals: Seals, day: int) -> int:
     marks = (seal_place(seals, kind, head) for kind in ("start", "end"))
     connection.exec_driver_sql(_bind(connection, _ADD_CHAIN), (head.chain, day, *marks))
     if trust is not None:
-        store_trust(connection, seals, trust._replace(chains=head.chain))
+        replace_trust(connection, seals, trust._replace(chains=head.chain))
     return head.chain
 
 

@@ -137,6 +137,14 @@ def store_trust(connection: Connection, with_: Seals, trust: SealedTrust) -> Non
         trust = trust._replace(edition=max(trust.edition, SealedTrust.read(stands or "{}").edition))
     trust = trust._replace(edition=max(trust.edition, with_.edition) + 1)
     with_.note_own(trust.edition)
+    replace_trust(connection, with_, trust)
+
+
+def replace_trust(connection: Connection, with_: Seals, trust: SealedTrust) -> None:
+    """Keep it in the edition that stands, if no decision changed: later ones are noted outside the store.
+
+    What is committed without waiting for the disk may be lost with a power cut, and the note would then be ahead.
+    """
     content = trust.write()
     kept = replace_columns(connection, seals, "content", "seal")
     connection.execute(kept, {"name": _TRUST, "content": content, "seal": with_.seal(_TRUST, content)})

@@ -183,6 +183,15 @@ async def test_retention_leaves_a_mark_and_no_problem(open_catalog: OpenCatalog)
         assert len(proof.problems) == 2
 
 
+async def test_a_chain_is_no_decision(open_catalog: OpenCatalog) -> None:
+    """Of what is noted outside the store a power cut must take nothing back, and records are not waited for."""
+    async with open_catalog() as catalog:
+        before = await catalog.read(partial(read_trust, with_=catalog.seals))
+        await append(catalog, 1)
+        after = await catalog.read(partial(read_trust, with_=catalog.seals))
+    assert before is not None and after == before._replace(chains=1)
+
+
 async def test_chains_and_decisions_at_the_same_moment_lose_nothing(open_catalog: OpenCatalog) -> None:
     """Both are noted in one sealed row, by several gateways."""
     count = 12
