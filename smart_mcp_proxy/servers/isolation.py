@@ -4,6 +4,7 @@ import hashlib
 import re
 from collections.abc import Mapping
 from dataclasses import replace
+from pathlib import Path
 from typing import Any, Final, Literal, NamedTuple, Self, get_args
 
 from smart_mcp_proxy.errors import ConfigError
@@ -27,6 +28,8 @@ _IMAGE: Final = re.compile(r"[A-Za-z0-9][\w.:/@-]*")
 _HOST: Final = re.compile(
     r"(?P<name>(?:\*\.)?[a-z0-9_-]+(?:\.[a-z0-9_-]+)*|\[[0-9a-f:.]+\])(?::(?P<port>[1-9][0-9]{0,4}))?", re.ASCII
 )
+DATABASE: Final = re.compile(r".+\.(?:db|sqlite3?|duckdb)$")
+"""Databases write beside themselves."""
 _OF_THIS_MACHINE: Final = re.compile(r"localhost|.*\.localhost|127\..*|::1")
 
 IsolationDefault = Literal["auto", "none", "sandbox", "container"]
@@ -214,7 +217,14 @@ def explain_reach(reach: Mapping[str, Any]) -> str:
     hosts = "" if isinstance(network, bool) else f" to {', '.join(network)} alone"
     may = "may" if network else "may not"
     own = "It reads its own program with the project and runtimes around it."
+    for path in filter(is_loose_database, map(Path, reach["write"])):
+        own += f" It makes no files beside {path}, as databases do: move that to a folder of its own."
     return f"Of your files it may {files or 'reach none'}; it {may} open network connections{hosts}. {own}"
+
+
+def is_loose_database(path: Path) -> bool:
+    """Whether a database stands in the home itself, where no sandbox opens all for its sake."""
+    return DATABASE.fullmatch(path.name) is not None and path.parent == Path.home()
 
 
 def refuse_foreign_sandbox(entry: Mapping[str, Any], keys: tuple[str, ...], server: str) -> None:

@@ -53,8 +53,6 @@ LEFT_OUT: Final = re.compile(
 """Variables that lead to folders which all programs of the user share: the private home has each of them."""
 PROJECT_MARKS: Final = ("package.json", "pyproject.toml", "node_modules", "setup.py", "deno.json", "go.mod", ".venv")
 SCRIPT: Final = re.compile(r".+\.(?:py|js|mjs|cjs|ts|mts|sh|rb|jar|php|pl|wasm)$")
-DATABASE: Final = re.compile(r".+\.(?:db|sqlite3?|duckdb)$")
-"""Databases write beside themselves."""
 OF_THE_HOST: Final = re.compile(r"PATH|SHELL|USER|LOGNAME|NVM_DIR|UV_\w*PYTHON\w*|UV_TOOL_DIR|PIP_PYTHON|XDG_\w+")
 """Variables that mean nothing in a container, which has programs of its own."""
 STEERS_ENGINES: Final = re.compile(

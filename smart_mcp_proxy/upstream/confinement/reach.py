@@ -13,9 +13,9 @@ from typing import Final, NamedTuple
 from smart_mcp_proxy.errors import ConfigError
 from smart_mcp_proxy.servers import ServerConfig, expand, find_known_server, has_process_here
 from smart_mcp_proxy.servers.config import Allowance
+from smart_mcp_proxy.servers.isolation import DATABASE, is_loose_database
 from smart_mcp_proxy.upstream.confinement.places import (
     CREDENTIAL,
-    DATABASE,
     FILE_VARIABLE,
     GROWING,
     INSTALLATION_MARKS,
@@ -190,7 +190,8 @@ def find_named_paths(config: ServerConfig, cwd: Path) -> Allowance:
     for text in texts:
         match = _PATH.search(text)
         path = Path(match[1]) if match else cwd / text
-        path = path.parent if DATABASE.fullmatch(path.name) else path  # it may be yet to be made
+        if DATABASE.fullmatch(path.name) and not is_loose_database(path):  # it may be yet to be made
+            path = path.parent
         if (match or "/" in text) and not SCRIPT.fullmatch(text) and os.path.exists(path):
             found.append(path)
     return Allowance(write=tuple(map(str, found)))

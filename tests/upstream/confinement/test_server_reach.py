@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from smart_mcp_proxy.servers import explain_reach
 from smart_mcp_proxy.servers.entry import parse_entry
 from smart_mcp_proxy.upstream.confinement import reach
 from smart_mcp_proxy.upstream.confinement.reach import (
@@ -196,6 +197,19 @@ def test_existing_paths_of_arguments_are_open(home: Path, argument: str, found: 
     (home / "project" / "x.db").write_text("")
     write = [path for path in planned(home, args=[argument.format(home=home)]).write if "/sandbox/" not in path]
     assert write == ([found.format(home=home)] if found else [])
+
+
+def test_a_database_in_the_home_itself_opens_nothing_else(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """All that is there would be open for the sake of its journal; what is shown says what it lacks."""
+    monkeypatch.setenv("HOME", str(home))
+    (home / "x.db").write_text("")
+    assert {path for path in planned(home, args=[f"--db={home}/x.db"]).write if "/sandbox/" not in path} == {
+        f"{home}/x.db"
+    }
+    assert f"It makes no files beside {home}/x.db" in explain_reach(
+        {"read": [], "write": [f"{home}/x.db"], "network": True}
+    )
+    assert "beside" not in explain_reach({"read": [], "write": [f"{home}/project/x.db"], "network": True})
 
 
 def test_carving_keeps_guarded_and_hidden_entries_out(home: Path) -> None:
