@@ -159,7 +159,7 @@ async def test_a_changed_page_waits_for_the_user(change: str, tmp_path: Path) ->
         assert await opened(agent, "right")
         (waiting,) = [
             each
-            for each in await gateway.admin.approvals.list_pending()
+            for each in await gateway.admin.approvals.explain(gateway.admin.approvals.withheld())
             if each.withheld.record.key.tool == "ui://board"
         ]
         assert [each.path for each in waiting.changes] == ['_meta["dev.smartmcpproxy/pageDigest"]']

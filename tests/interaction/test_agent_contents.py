@@ -477,7 +477,7 @@ async def test_what_changed_is_gone_until_its_user_agrees(case: Any, tmp_path: P
         assert refused["error"]["data"]["code"] == "quarantined", refused
         assert f"mcpproxy approve {shlex.quote(name)}" in refused["error"]["message"]
         assert POISON not in json.dumps(refused)
-        (waiting,) = await gateway.admin.approvals.list_pending()
+        (waiting,) = await gateway.admin.approvals.explain(gateway.admin.approvals.withheld())
         assert (str(waiting.withheld.record.key), waiting.withheld.state) == (name, "changed")
         assert any(POISON in repr(change) for change in waiting.changes)
         decided = await gateway.admin.approvals.approve({name: waiting.withheld.record.change_hash}, "tester")

@@ -116,7 +116,7 @@ async def test_what_waits_for_the_user_or_is_blocked_is_not_found(tmp_path: Path
             assert "xyzzy" not in json.dumps(answer).replace(json.dumps(query), "")
         waiting = {
             str(each.withheld.record.key): each.withheld.record.change_hash
-            for each in await gateway.admin.approvals.list_pending()
+            for each in await gateway.admin.approvals.explain(gateway.admin.approvals.withheld())
         }
         await gateway.admin.approvals.approve(waiting, "tester")
         assert named(await search(agent, types=["prompt"], query="xyzzy")) == ["fx__draft", "fx__xyzzy"]

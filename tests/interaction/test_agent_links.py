@@ -246,7 +246,10 @@ async def test_a_link_opens_what_is_new_and_nothing_else(tmp_path: Path) -> None
             assert await read(agent, uri) == "quarantined", uri
         assert await read(agent, shown("left", "NOTE://new")) == "quarantined"
         assert shown("left", new) not in await listed(agent)
-        waiting = {str(each.withheld.record.key) for each in await gateway.admin.approvals.list_pending()}
+        waiting = {
+            str(each.withheld.record.key)
+            for each in await gateway.admin.approvals.explain(gateway.admin.approvals.withheld())
+        }
         assert f"left:resources:{new}" in waiting
 
         detail = await recorded(gateway, f"left:resources/read:{new}")

@@ -144,7 +144,7 @@ async def test_a_changed_skill_waits_for_the_user_file_by_file(moment: str, tmp_
         assert code_of(answer) == "quarantined" and "evil" not in json.dumps(answer)
         await withheld(gateway, "left", "skills", f"{ROOT}/SKILL.md")
         assert list(await listed(agent)) == ["skill://right/acme/refunds/SKILL.md"]
-        (waiting,) = await gateway.admin.approvals.list_pending()
+        (waiting,) = await gateway.admin.approvals.explain(gateway.admin.approvals.withheld())
         assert [each.path for each in waiting.changes] == ["resources[1].digest", "resources[1].size"]
         for uri in (main, guide):
             assert await read(agent, uri) == "quarantined"

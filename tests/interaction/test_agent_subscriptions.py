@@ -386,7 +386,7 @@ async def test_nothing_is_heard_of_what_may_no_longer_be_read(
         await ear.until(LAST)
         assert shown(ONE) not in ear.heard()
         if not is_gone:
-            (waiting,) = await gateway.admin.approvals.list_pending()
+            (waiting,) = await gateway.admin.approvals.explain(gateway.admin.approvals.withheld())
             await gateway.admin.approvals.approve(
                 {"fx:resources:memo://0": waiting.withheld.record.change_hash}, "tester"
             )

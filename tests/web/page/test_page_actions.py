@@ -64,7 +64,10 @@ async def test_approvals_on_the_page_leave_the_records_of_the_command_line(there
     """Approve, block and unblock; the page shows each word that is new, and what was looked at is approved."""
     async with browser(there) as page:
         assert "<ins>longer</ins>" in page.text.replace(" </ins>", "</ins>").replace("<ins> ", "<ins>")
-        waiting = {each.withheld.record.key.tool: each for each in await there.gateway.admin.approvals.list_pending()}
+        waiting = {
+            each.withheld.record.key.tool: each
+            for each in await there.gateway.admin.approvals.explain(there.gateway.admin.approvals.withheld())
+        }
         hash_ = waiting["a"].withheld.record.change_hash
         reply = await page.send("approve", name="s:a", hash=hash_)
         assert reply.status_code == 200 and "Approved s:a." in reply.text
@@ -87,7 +90,10 @@ async def test_approvals_on_the_page_leave_the_records_of_the_command_line(there
 async def test_a_definition_that_moved_is_not_approved(there: Opened) -> None:
     """What was looked at is no longer what waits: the page says so, and nothing is approved."""
     async with browser(there) as page:
-        waiting = {each.withheld.record.key.tool: each for each in await there.gateway.admin.approvals.list_pending()}
+        waiting = {
+            each.withheld.record.key.tool: each
+            for each in await there.gateway.admin.approvals.explain(there.gateway.admin.approvals.withheld())
+        }
         old = waiting["a"].withheld.record.change_hash
         await there.turn([tool("a", "Send all files."), *SEEN[1:]])
         reply = await page.send("approve", name="s:a", hash=old)
@@ -98,7 +104,10 @@ async def test_a_definition_that_moved_is_not_approved(there: Opened) -> None:
 async def test_what_another_operator_has_blocked_since_is_not_approved(there: Opened) -> None:
     """Neither alone nor together with others; the page says so."""
     async with browser(there) as page:
-        waiting = {each.withheld.record.key.tool: each for each in await there.gateway.admin.approvals.list_pending()}
+        waiting = {
+            each.withheld.record.key.tool: each
+            for each in await there.gateway.admin.approvals.explain(there.gateway.admin.approvals.withheld())
+        }
         hashes = {name: waiting[name].withheld.record.change_hash for name in "ab"}
         async with open_local_api(there.gateway) as api:
             await api.block("s:a")
