@@ -232,11 +232,8 @@ class ServerLists(Archive):
                 approvals.settlement(connection, server, heard.wanted, heard.review, self._seals)
             )
 
-        try:
+        with self._noting_loss():
             return self._database.read(look)
-        except StorageError as exc:
-            self._lose(exc)
-            raise
 
     def _remember(self, server: str, heard: UnstoredServerList, now_s: float) -> None:
         self._heard[server] = heard
@@ -255,10 +252,7 @@ class ServerLists(Archive):
     def _read_on(self) -> Diff:
         """Return what the file holds and the snapshot does not."""
         before = self._snapshot
-        try:
+        with self._noting_loss():
             self._snapshot, self._standing, last_sync_s = self._database.read(self._look)
-        except StorageError as exc:
-            self._lose(exc)
-            raise
         self._last_sync_s = last_sync_s | self._unsaved_syncs
         return self._snapshot.since(before)

@@ -173,7 +173,7 @@ def _add(finding: ImportCandidates, file: ClientFile, name: str, place: str, raw
     if found is None:
         # Others switch a server of the client's own on or off, and are none to take over.
         if not isinstance(raw, Mapping) or not raw.keys().isdisjoint(("command", "url")):
-            message = f"entry {name!r:.60} in {file.path} names neither a program nor an address, and is left out."
+            message = f"entry {name!r:.60} in {file.path} has no program and no address, so it is left out. Correct it."
             finding.problems.append(f"{file.client.title}: {message}")
         return
     for server in finding.servers:

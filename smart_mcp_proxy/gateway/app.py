@@ -18,7 +18,7 @@ from smart_mcp_proxy.gateway.gateway import Gateway
 from smart_mcp_proxy.gateway.observability.choose import create_metrics, open_tracing
 from smart_mcp_proxy.gateway.observability.export import open_export
 from smart_mcp_proxy.gateway.observability.tracing import Tracing
-from smart_mcp_proxy.gateway.parts import Base, open_lists, open_upstreams
+from smart_mcp_proxy.gateway.parts import START_DELAY_S, Base, open_lists, open_upstreams
 from smart_mcp_proxy.gateway.sessions.contents_changes import ContentsChanges
 from smart_mcp_proxy.gateway.shared.shared_sign_ins import require_secret_key
 from smart_mcp_proxy.io.worker import ALONE, Worker
@@ -151,7 +151,7 @@ async def _begin(gateway: Gateway, stack: AsyncExitStack, *, serves: bool) -> No
         gateway.admin.unmatched.tell,
     )
     for work in (
-        _start_upstreams(gateway),
+        _start_upstreams(gateway, serves=serves),
         _beat(gateway),
         requests.toolsets.follow(),
         gateway.upstreams.sign_ins.watch(gateway.upstreams.fleet.retry),
@@ -161,10 +161,12 @@ async def _begin(gateway: Gateway, stack: AsyncExitStack, *, serves: bool) -> No
         stack.callback(spawn(work, "gateway").cancel)
 
 
-async def _start_upstreams(gateway: Gateway) -> None:
-    await gateway.upstreams.start.wait()
+async def _start_upstreams(gateway: Gateway, *, serves: bool) -> None:
+    await gateway.upstreams.start.wait(START_DELAY_S)
     if gateway.admin.embedding is not None:
         gateway.admin.embedding.start()
+    if not serves:  # a command that needs the servers says so
+        await gateway.upstreams.start.wait()
     await gateway.upstreams.fleet.start()
     try:
         await forget_unused(gateway.base, gateway.lists)

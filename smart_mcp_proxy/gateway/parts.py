@@ -112,12 +112,12 @@ class UpstreamStart:
         """Lets them start once the answer that is being made has left."""
         asyncio.get_running_loop().call_later(ANSWER_S, self.now)
 
-    async def wait(self) -> None:
-        """Wait for a first client, for a moment."""
+    async def wait(self, limit_s: float | None = None) -> None:
+        """Wait for a first client, if need be for no longer than `limit_s`."""
         try:
-            await asyncio.wait_for(self._may_start.wait(), START_DELAY_S)
+            await asyncio.wait_for(self._may_start.wait(), limit_s)
         except TimeoutError:
-            log.debug("no client within %.1f s; starting upstreams", START_DELAY_S)
+            log.debug("no client within %.1f s", limit_s)
 
 
 @dataclass(frozen=True)

@@ -1,6 +1,7 @@
 """The commands that answer a question, on a gateway of their own and on a running one."""
 
 import json
+import re
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -9,6 +10,9 @@ from pathlib import Path
 import pytest
 from cli_runs import PROGRAM, Done, Run, environment, run_process, some_servers
 from full_disks import full_disk
+
+from smart_mcp_proxy.gateway import app
+from smart_mcp_proxy.upstream.fleet import Fleet
 
 BAD_FILES = {
     "empty": "",
@@ -78,6 +82,22 @@ def test_a_search_connects_first_and_then_answers_from_the_stored_catalog(projec
     fresh = run("search", "add a task", "--json", "--fresh")
     assert "stored" not in fresh.err
     assert fresh.json["tools"][0]["stale"] is False
+
+
+def test_what_the_stored_catalog_answers_starts_no_server(
+    project: Path, run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """However long the answer takes, and whoever looks at it."""
+    assert run("tool", "list").status == 0
+    started = []
+
+    async def note_start(fleet: Fleet) -> None:
+        started.append(fleet)
+
+    monkeypatch.setattr(Fleet, "start", note_start)
+    monkeypatch.setattr(app, "START_DELAY_S", 0)
+    for words in (["approve", "--list"], ["search", "add a task"], ["server", "disable", "todo"]):
+        assert (run(*words).status, started) == (0, [])
 
 
 def test_what_comes_behind_the_answer_is_named_once_with_what_a_call_needs(project: Path, run: Run) -> None:
@@ -410,6 +430,8 @@ def test_the_overview_shows_config_running_gateways_and_next_steps(running: Path
     assert "mcp_config.json: 2 servers" in alone.out
     assert "no gateway on this data directory" in alone.out
     assert "0 tools known" in alone.out
+    # Apart from what they are for, also where a narrow terminal leaves one space between.
+    assert re.search(r"^ +mcpproxy doctor +# check", alone.out, re.MULTILINE)
     assert not (project / "data").exists()
     assert "1 ready; 7 tools" in run(at_terminal=True, DATA_DIR=str(running)).out
     run("tool", "list")

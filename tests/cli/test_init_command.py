@@ -250,7 +250,11 @@ def test_an_entry_that_is_no_server_is_named(run: Run, clients: Path) -> None:
     """With the file, and none of its content; what only switches a server of the client's own on is none to name."""
     write(clients / "home/.cursor/mcp.json", text=SECRET, odd={"command": {"x": SECRET}}, off={"enabled": False})
     done = run("init", "--dry-run")
-    named = [line for line in done.err.splitlines() if "names neither a program nor an address" in line]
+    named = [
+        line
+        for line in done.err.splitlines()
+        if "has no program and no address, so it is left out. Correct it." in line
+    ]
     assert ["'text'" in named[0], "'odd'" in named[1], len(named)] == [True, True, 2]
     assert SECRET not in done.out + done.err
 

@@ -37,7 +37,7 @@ FIGURES: dict[Path, dict[str, str]] = {
         "fourteen agent libraries": "tests/clients/libraries/table.py",
         "2025-11-25 and before and 2026-07-28": "tests/interaction/requirements.toml",
         "It adds 0.1 ms to a call": "python scripts/bench_calls.py",
-        "| 1MCP | patterns": "docs/comparison.md",
+        "| patterns, no ranking": "docs/comparison.md",
         "between September and November 2026": "docs/comparison.md",
         "Of 786 queries over 4,975 public tools the right one is among the first five in 71 %, by words alone in 68 %, "
         "with an embedder in 73 %": SEARCH,

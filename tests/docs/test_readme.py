@@ -91,3 +91,12 @@ def test_every_command_of_the_table_has_a_help_text(
     monkeypatch.setattr(sys, "argv", ["mcpproxy", *words, "--help"])
     assert main() == 0
     assert "Usage" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("file", [README, ROOT / "docs" / "comparison.md"], ids=name_of)
+def test_each_row_about_another_gateway_links_to_its_source(file: Path) -> None:
+    """What is said of others can be looked up, and when it was read stands beside the table."""
+    text = file.read_text("utf-8")
+    rows = re.search(r"^\| mcpproxy \|.*\n((?:\|.*\n)+)", text, re.MULTILINE)
+    assert rows is not None and "September" in text
+    assert [row for row in rows[1].splitlines() if not row.startswith("| [") or "](https://" not in row] == []

@@ -4,7 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from smart_mcp_proxy.errors import ConfigError
+from smart_mcp_proxy.catalog import ActivityFilter
+from smart_mcp_proxy.errors import CatalogError, ConfigError
 from smart_mcp_proxy.gateway.app import open_gateway_catalog
 from smart_mcp_proxy.settings import Settings
 
@@ -30,6 +31,9 @@ async def test_the_default_directory_is_not_needed(home: Path) -> None:
         assert f"Data directory '{home}/.mcpproxy' cannot be used" in catalog.problem
         assert "kept in memory" in catalog.problem
         assert "MCPPROXY_DATA_DIR" in catalog.problem
+        with pytest.raises(CatalogError, match=r"Data directory '.*' cannot be used") as refused:
+            await catalog.activity_page(ActivityFilter(), 1)
+        assert "MCPPROXY_DATA_DIR" in refused.value.hint
 
 
 async def test_a_chosen_directory_is_needed(home: Path) -> None:

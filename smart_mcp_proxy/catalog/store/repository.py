@@ -1,7 +1,8 @@
 """Repository for approvals, activity, examples, vectors and the processes that share a store."""
 
 import asyncio
-from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from datetime import UTC, datetime
 from functools import partial
@@ -87,7 +88,7 @@ class Archive:
 
     async def read(self, work: Callable[[Connection], T], *, limit_s: float | None = None) -> T:
         """Run `work` on the file, all its queries in one state; see `write` for `limit_s`."""
-        return await _within(limit_s, self._database.run(partial(self._database.read, work)))
+        return await _within(limit_s, self._database.run(partial(self._read, work)))
 
     async def write(
         self, work: Callable[[Connection], T], *, is_ordered: bool = True, limit_s: float | None = None
@@ -329,24 +330,34 @@ class Archive:
             _log.warning("%s Tools are kept in memory until it can be written.", error)
         self._lost = error
 
-    def _write(self, work: Callable[[Connection], T], *, is_ordered: bool = True) -> T:
-        """Run `work` and commit; tries nothing while the file is known to fail."""
-        if self._lost is not None:
-            raise self._lost
+    @contextmanager
+    def _noting_loss(self) -> Iterator[None]:
+        """Goes on in memory where the file fails inside; the error is raised on."""
         try:
-            return self._database.write(work, is_ordered=is_ordered)
+            yield
         except StorageError as exc:
             self._lose(exc)
             raise
 
+    def _read(self, work: Callable[[Connection], T]) -> T:
+        """Run `work` in one state of the file; where that fails, say what it was lost by."""
+        try:
+            return self._database.read(work)
+        except StorageError as exc:
+            raise self._lost or exc from exc.__cause__
+
+    def _write(self, work: Callable[[Connection], T], *, is_ordered: bool = True) -> T:
+        """Run `work` and commit; tries nothing while the file is known to fail."""
+        if self._lost is not None:
+            raise self._lost
+        with self._noting_loss():
+            return self._database.write(work, is_ordered=is_ordered)
+
     def _decide(self, work: Callable[[Connection], T]) -> T:
         """As `_write`, for what may change approvals: what is noted of them outside the file follows at once."""
         result, checkpoint = self._write(lambda connection: (work(connection), read_checkpoint(connection)))
-        try:
+        with self._noting_loss():
             self._database.advance_checkpoint(checkpoint)
-        except StorageError as exc:
-            self._lose(exc)
-            raise
         return result
 
     def _register(self, pid: int, servers: tuple[str, ...], *, serves: bool) -> Instance:

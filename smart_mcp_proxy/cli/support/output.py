@@ -40,7 +40,7 @@ def translate_write_errors(place: str) -> Iterator[None]:
     except BrokenPipeError:
         raise
     except OSError as exc:
-        hint = "Free some space, or send it elsewhere."
+        hint = "Look whether the disk is full and who may write there, or send it elsewhere."
         raise OutputError(f"{place} cannot be written: {exc.strerror or exc}.", hint=hint) from exc
 
 

@@ -85,9 +85,7 @@ class Table:
         """As many cells as fit on a line, the others below it, indented."""
         line = Text()
         indent = 0
-        for cell in cells:
-            if not cell.plain:
-                continue
+        for cell in (each or Text("-") for each in cells):  # below each heading something
             if line.plain and len(line) + _GAP + _longest_line(cell) <= room and "\n" not in cell.plain:
                 line = Text.assemble(line, " " * _GAP, cell)
                 continue

@@ -15,7 +15,6 @@ from smart_mcp_proxy.models import ToolRecord, WithheldState
 Verdict = Literal["ok", "server_down", "waiting", "refused", "unknown", "changed"]
 """Result of one check: fine; its server does not answer; it waits for approval; it is switched off or out of reach;
 no tool has the name; its definition is not the one that was approved, or that the caller names."""
-VERDICTS: Final[tuple[Verdict, ...]] = ("ok", "server_down", "waiting", "refused", "unknown", "changed")
 NAMES_LIMIT: Final = 100
 _PINNED = re.compile(r"(?P<name>.+)@(?P<digest>sha256:[0-9a-f]{16})", re.DOTALL)
 Shown = Callable[[ProxyError], Awaitable[ProxyError]]

@@ -46,6 +46,11 @@ def test_a_wide_terminal_shows_columns_and_a_narrow_one_rows_with_indented_rest(
     assert narrow[2].startswith("    Adds a task")
 
 
+def test_a_narrow_row_has_a_word_below_each_heading() -> None:
+    """A cell without text would let the next one pass for it."""
+    assert drawn(60)[-1] == "x  -  7  -"
+
+
 def test_a_pipe_gets_one_line_a_row_without_padding() -> None:
     """Short cells are aligned; a long one widens its own line only; lines inside a cell are joined."""
     lines = drawn(10_000, is_terminal=False)

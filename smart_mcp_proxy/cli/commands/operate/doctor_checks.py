@@ -173,7 +173,7 @@ def _instances(running: list[dict[str, Any]]) -> Iterator[CheckResult]:
         if embedded := status.get("embedded"):  # a gateway of an earlier version does not say it
             yield CheckResult("search", "ok", f"{embedded['done']} of {plural(embedded['total'], 'tool')} embedded")
         for reason in status["degraded"]:
-            yield CheckResult("search", "warning", f"{reason}.")
+            yield CheckResult("search", "warning", f"{reason.removesuffix('.')}.")
         yield from _room(status)
         for session in status.get("sessions", ()):  # a gateway of an earlier version has none
             yield CheckResult("client", "ok", _session(session))

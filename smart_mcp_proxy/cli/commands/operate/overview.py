@@ -90,5 +90,5 @@ _STEPS = {
 
 def _next(*steps: str) -> list[str]:
     chosen = [_STEPS[step] for step in steps]
-    lines = [f"{command:<34} {purpose}" for command, purpose in chosen]
+    lines = [f"{command:<34} # {purpose}" for command, purpose in chosen]
     return [f"{'Next' if place == 0 else '':<8} {line}" for place, line in enumerate(lines)]

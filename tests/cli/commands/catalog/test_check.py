@@ -3,13 +3,13 @@
 import json
 import sys
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import pytest
 from cli_runs import Run, environment, run_process, served, some_servers
 
 from smart_mcp_proxy.cli.commands.catalog.check import EXIT_STATUSES
-from smart_mcp_proxy.gateway.retrieval.preflight import VERDICTS
+from smart_mcp_proxy.gateway.retrieval.preflight import Verdict
 
 # Marked long: a catalog and a gateway of their own.
 pytestmark = pytest.mark.long
@@ -39,7 +39,7 @@ def shop(home: Path, run: Run) -> Path:
 
 def test_every_verdict_has_a_status() -> None:
     """None is forgotten, and nothing but a tool that can be called is 0."""
-    assert set(EXIT_STATUSES) == set(VERDICTS)
+    assert set(EXIT_STATUSES) == set(get_args(Verdict))
     assert [verdict for verdict, status in EXIT_STATUSES.items() if status == 0] == ["ok"]
 
 

@@ -111,3 +111,12 @@ def test_a_manager_that_refuses_or_is_missing_is_named(
     done = run("service", "install")
     assert (done.status, done.next_command) == (2, "mcpproxy serve --http")
     assert not (home / ".config" / "systemd" / "user" / "mcpproxy.service").exists()
+
+
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="units are for Linux")
+def test_a_folder_that_takes_no_unit_is_not_said_to_be_full(home: Path, run: Run, manager: Path) -> None:
+    """Room is one thing that may be missing there."""
+    (home / ".config").write_text("")
+    done = run("service", "install")
+    assert (done.status, "mcpproxy.service cannot be written" in done.err) == (1, True)
+    assert "Look whether the disk is full and who may write there" in done.err

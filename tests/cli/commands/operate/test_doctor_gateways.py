@@ -16,6 +16,7 @@ from postgres_server import PASSWORD, PostgresServer
 
 from smart_mcp_proxy.catalog import DATABASE_NAME
 from smart_mcp_proxy.catalog.store import postgres as postgres_store
+from smart_mcp_proxy.cli.commands.operate import doctor_checks
 from smart_mcp_proxy.cli.commands.operate.doctor_checks import gateway_findings
 from smart_mcp_proxy.servers import load_servers
 from smart_mcp_proxy.settings import Settings
@@ -156,6 +157,13 @@ def test_a_clock_ahead_is_said_as_such_and_less_than_a_second_is_nothing() -> No
     assert found({"store": store}) == [("warning", "this machine's clock is 2 seconds ahead of the database's.")]
     assert found({"store": store | {"clock_ahead_s": 0.0}})[0][0] == "ok"
     assert found({"store": {"is_shared": False, "clock_ahead_s": 0.0}}) == []
+
+
+def test_a_reason_for_worse_answers_ends_with_one_stop() -> None:
+    """Whether it is a sentence or not."""
+    status = {"pid": 7, "version": "1", "servers": [], "degraded": ["no model", "It is full. Free some disk space."]}
+    messages = [check.message for check in doctor_checks._instances([status]) if check.subject == "search"]
+    assert messages == ["no model.", "It is full. Free some disk space."]
 
 
 def test_many_names_are_counted() -> None:
