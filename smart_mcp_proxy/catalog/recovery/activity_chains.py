@@ -5,8 +5,9 @@ chains; a limit of rows moves a chain's beginning on. Both leave a sealed checkp
 
 How many chains were begun stands in `SealedTrust`, so that none is removed whole.
 
-What this cannot show: the latest records removed, with the end of their chain put back as it stood before them; a whole
-database put back from an earlier day; and what somebody does who can read the key of the seals
+What this cannot show: the latest records or chains removed, with the end of their chain or the number of chains put
+back as it stood before them; a whole database put back from an earlier day; retention led astray by a chain's day or a
+record's place, which are not sealed; and what somebody does who can read the key of the seals
 (docs/activity.md#records-that-cannot-be-changed).
 """
 
@@ -133,8 +134,10 @@ class ChainCheck:
                 self._later.append(record)
                 continue
             if head.link <= before.link:
-                if head.link > self._chains.starts[head.chain].link:  # others are on their way out
+                if head.link > self._chains.starts[head.chain].link:
                     self._found.append((head, f"Record {uid} was added to chain {head.chain}."))
+                else:  # on its way out, or put there: nothing vouches for it any more
+                    self._unsealed += 1
                 continue
             if head.link > before.link + 1:
                 self._found.append((ChainHead(head.chain, head.link - 1), _describe_missing(before, head)))

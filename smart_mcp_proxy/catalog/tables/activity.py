@@ -193,7 +193,7 @@ def _add_chain(connection: Connection, seals: Seals, day: int) -> int:
     marks = (seal_place(seals, kind, head) for kind in ("start", "end"))
     connection.exec_driver_sql(_bind(connection, _ADD_CHAIN), (head.chain, day, *marks))
     if trust is not None:
-        store_trust(connection, seals, trust._replace(chains=head.chain))
+        store_trust(connection, seals, trust._replace(chains=head.chain), step=0)
     return head.chain
 
 

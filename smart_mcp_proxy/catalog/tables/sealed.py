@@ -130,12 +130,19 @@ def read_trust(connection: Connection, with_: Seals, *, is_put_back: bool = Fals
     return None if row is None else with_.open_trust(row.content, row.seal, is_put_back=is_put_back)
 
 
-def store_trust(connection: Connection, with_: Seals, trust: SealedTrust) -> None:
-    """Keep, sealed, what first lists and policies go by, in a later edition than whatever stands there."""
+def store_trust(connection: Connection, with_: Seals, trust: SealedTrust, *, step: int = 1) -> None:
+    """Keep, sealed, what first lists and policies go by, in a later edition than whatever stands there.
+
+    Args:
+        connection: In a transaction that writes.
+        with_: Of the store.
+        trust: The facts.
+        step: 0 where nothing was decided: a store that lacks this change alone is as good as one that has it.
+    """
     stands = connection.execute(select(seals.c.content).where(seals.c.name == _TRUST)).scalar()
     with suppress(ValueError, TypeError, KeyError):
         trust = trust._replace(edition=max(trust.edition, SealedTrust.read(stands or "{}").edition))
-    trust = trust._replace(edition=max(trust.edition, with_.edition) + 1)
+    trust = trust._replace(edition=max(trust.edition, with_.edition) + step)
     with_.note_own(trust.edition)
     content = trust.write()
     kept = replace_columns(connection, seals, "content", "seal")
