@@ -6,7 +6,8 @@ chains; a limit of rows moves a chain's beginning on. Both leave a sealed checkp
 How many chains were begun stands in `SealedTrust`, so that none is removed whole.
 
 What this cannot show: the latest records removed, with the rows that say where chains end, and how many there are, put
-back as they stood earlier, be it with the whole database; and what somebody does who can read the key of the seals
+back as they stood earlier, be it with the whole database; retention led astray by a chain's day or a record's place,
+which are not sealed; and what somebody does who can read the key of the seals
 (docs/activity.md#records-that-cannot-be-changed-unseen).
 """
 
@@ -133,8 +134,10 @@ class ChainCheck:
                 self._later.append(record)
                 continue
             if head.link <= before.link:
-                if head.link > self._chains.starts[head.chain].link:  # others are on their way out
+                if head.link > self._chains.starts[head.chain].link:
                     self._found.append((head, f"Record {uid} was added to chain {head.chain}."))
+                else:  # on its way out, or put there: nothing vouches for it any more
+                    self._unsealed += 1
                 continue
             if head.link > before.link + 1:
                 self._found.append((ChainHead(head.chain, head.link - 1), _describe_missing(before, head)))

@@ -9,7 +9,7 @@ from anyio import to_thread
 
 from smart_mcp_proxy.cli.support.api import Api, open_running, read_config, tell_other_gateway
 from smart_mcp_proxy.cli.support.output import say
-from smart_mcp_proxy.errors import CatalogError
+from smart_mcp_proxy.errors import CatalogError, ConfigError
 from smart_mcp_proxy.servers import Profile, ServerConfig, load_configured_servers
 from smart_mcp_proxy.settings import Settings
 
@@ -26,12 +26,15 @@ async def record_access(settings: Settings, change: str, person: str, server: st
     # Here and not above: --help has to be quick.
     from smart_mcp_proxy.catalog import open_catalog
     from smart_mcp_proxy.gateway.activity.access import build_access_activity
+    from smart_mcp_proxy.gateway.observability.export import open_export
 
     record = build_access_activity(change, person, server, server=server, by="operator")
     try:
-        async with open_catalog(settings) as catalog:
+        async with open_catalog(settings) as catalog, open_export(settings.activity_export) as export:
             await catalog.append_activity([record], settings.activity_rows)
-    except CatalogError as error:
+            if export is not None:
+                export([record])
+    except (CatalogError, ConfigError) as error:
         say(f"This is not in the activity log: {error.message}", style="yellow")
 
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import msgspec
 import pytest
-from sqlalchemy import Connection, Table, delete, insert, select, update
+from sqlalchemy import Connection, Table, bindparam, delete, insert, literal, select, update
 
 from smart_mcp_proxy.catalog import Catalog
 from smart_mcp_proxy.catalog.recovery.activity_chains import ChainProof
@@ -137,6 +137,10 @@ async def test_a_log_taken_out_of_all_chains_is_told(open_catalog: OpenCatalog, 
         assert proof.problems == ["How many chains were begun is not sealed under this store's key: mcpproxy doctor"]
 
 
+PUT = {"id": activity.c.id + 10, "uid": literal("f" * 32), "chain": literal(1), "link": bindparam("link")}
+"""Columns of a record that is put into the first chain, in place of those of the one that it is copied from."""
+
+
 def wipe(connection: Connection, *tables: Table) -> None:
     """Remove all rows of tables."""
     for table in tables:
@@ -161,6 +165,41 @@ async def test_a_record_added_by_hand_is_counted_or_told(open_catalog: OpenCatal
         assert proof.problems
         proof = await tamper(catalog, lambda connection: add(connection, chain=1, link=2, seal="f"))
         assert len(proof.problems) == 2
+
+
+@pytest.mark.parametrize("link", [-1, 0, 2, 5])
+async def test_a_record_put_where_retention_has_removed_others_is_counted(open_catalog: OpenCatalog, link: int) -> None:
+    """Nothing vouches for it: it is one of those without a seal, and not unseen."""
+    async with open_catalog() as catalog:
+        await append(catalog, 5)
+        await append(catalog, 3, days_ago=1, limit_rows=3)
+        values = activity.insert().from_select(
+            [column.name for column in activity.c],
+            select(*(PUT.get(column.name, column) for column in activity.c)).where(activity.c.link == 3),
+        )
+        proof = await tamper(catalog, lambda connection: connection.execute(values, {"link": link}))
+        assert (proof.records, proof.unsealed, proof.removed, proof.problems) == (3, 1, 5, [])
+
+
+async def test_a_chain_that_begins_is_no_decision(open_catalog: OpenCatalog) -> None:
+    """A store put back from before it is believed as far as tools go, as one that lacks other records is."""
+    stored = select(seals.c.content, seals.c.seal)
+    async with open_catalog() as catalog:
+        await append(catalog, 1)
+        before = await catalog.read(lambda connection: connection.execute(stored).one())
+        await append(catalog, 1, days_ago=1)
+    async with open_catalog() as catalog:
+        await append(catalog, 1, days_ago=2)
+    async with open_catalog() as catalog:
+
+        def put_back(connection: Connection) -> None:
+            for table, chain in ((activity, activity.c.chain), (activity_chains, activity_chains.c.id)):
+                connection.execute(delete(table).where(chain > 1))
+            connection.execute(update(seals).values(before._mapping))
+
+        proof = await tamper(catalog, put_back)
+        trust = await catalog.read(partial(read_trust, with_=catalog.seals))
+    assert trust is not None and trust.chains == proof.chains == 1 and not proof.problems
 
 
 async def test_retention_leaves_a_mark_and_no_problem(open_catalog: OpenCatalog) -> None:

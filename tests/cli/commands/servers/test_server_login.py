@@ -6,6 +6,7 @@ import os
 import pty
 import re
 import signal
+import socket
 from collections.abc import AsyncIterator
 from pathlib import Path
 from urllib.parse import parse_qs, urlsplit
@@ -77,7 +78,12 @@ async def test_login_prints_the_address_and_logout_forgets(env: dict[str, str], 
         assert not any(token in out.decode() for token in server.provider.access_tokens)
         status, out, err = await finished(env, "call", "web:whoami")
         assert (status, out.splitlines()[:1]) == (0, ["somebody"]), err
-        status, out, _ = await finished(env, "server", "logout", "web", "--json")
+        with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as receiver:
+            receiver.bind(("127.0.0.1", 0))
+            receiver.settimeout(20)
+            sent_out = {"MCPPROXY_ACTIVITY_EXPORT": f"syslog://127.0.0.1:{receiver.getsockname()[1]}"}
+            status, out, _ = await finished(env | sent_out, "server", "logout", "web", "--json")
+            assert b'"change":"signed out"' in receiver.recv(65_536)
         assert json.loads(out) == {"server": "web", "was_signed_in": True, "is_revoked": True, "problem": ""}
         assert server.provider.access_tokens == {}
         status, _, err = await finished(env, "server", "logout", "web")
