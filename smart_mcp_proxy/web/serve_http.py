@@ -25,6 +25,7 @@ from smart_mcp_proxy.fastmcp_compat.auth.signing_keys import TIMED
 from smart_mcp_proxy.fastmcp_compat.http.http import HttpApp
 from smart_mcp_proxy.fastmcp_compat.paths import get_request_path, principal
 from smart_mcp_proxy.gateway import Gateway
+from smart_mcp_proxy.gateway.activity.access import build_access_activity
 from smart_mcp_proxy.gateway.results.results import SERVER_NAME
 from smart_mcp_proxy.gateway.sessions.agent import DRAIN_S
 from smart_mcp_proxy.gateway.shared.key_mark import mark_secret_key
@@ -167,8 +168,13 @@ def build_keys(gateway: Gateway, token: str | None, sign_in: BrowserSignIn | Non
     if signed is not None:
         signed.on_verified = gateway.upstreams.subjects.note
         signed.on_forgotten = gateway.upstreams.subjects.forget
+        signed.on_signed_in = partial(_note_sign_in, gateway)
         signed.on_claims = partial(_note_groups, gateway)
     return Keys(token, gateway.admin.agent_tokens, signed)
+
+
+def _note_sign_in(gateway: Gateway, person: str) -> None:
+    gateway.base.recorder.record(build_access_activity("signed in", person, "gateway"))
 
 
 def _note_groups(gateway: Gateway, person: str, claims: Mapping[str, Any]) -> None:

@@ -76,6 +76,11 @@ def test_without_a_gateway_the_database_forgets(home: Path, run: Run) -> None:
     teach(data_dir, "jot")
     assert run("tool", "forget", "--all", "--json").json == {"forgotten": 1}
     assert run("tool", "forget", "--all", "--json").json == {"forgotten": 0}
+    forgotten = run("activity", "list", "--kind", "config", "--json").json
+    facts = [(one["subject"], one["detail"]["count"], one["principal"]) for one in forgotten]
+    assert facts == [("all tools", 0, "operator"), ("all tools", 1, "operator")] + [
+        ("todo:add_task", count, "operator") for count in (2, 1)
+    ]
 
 
 @pytest.mark.parametrize("words", [[], ["todo:add_task", "--all"]])

@@ -4,8 +4,9 @@ import asyncio
 import base64
 import hashlib
 import re
+import sqlite3
 from collections.abc import AsyncIterator, Mapping
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, closing
 from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qs, urlencode, urlsplit
@@ -142,6 +143,9 @@ async def test_a_person_signs_in_and_reaches_what_is_allowed_to_them(tmp_path: P
                 if not result.get("isError"):
                     reached.add(name)
         assert reached == {"old:look", "old:echo", "new:look", "new:echo"}
+    with closing(sqlite3.connect(tmp_path / "data" / "proxy.db")) as database:
+        signed_in = database.execute("SELECT principal, subject, detail FROM activity WHERE kind = 'access'").fetchall()
+    assert signed_in == [(f"{here.provider.base}#ann-1", "gateway", '{"change":"signed in"}')]
 
 
 async def test_a_sign_in_is_renewed_and_ends_with_its_revocation(tmp_path: Path) -> None:

@@ -12,7 +12,7 @@ which are not sealed; and what somebody does who can read the key of the seals
 """
 
 from collections.abc import Iterable
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Self
 
 import msgspec
 
@@ -35,6 +35,11 @@ class ChainHead(NamedTuple):
     chain: int
     link: int = 0
     seal: str = ""
+
+    @classmethod
+    def read(cls, *values: Any) -> Self:
+        """The place that columns name; one of no chain where they are of other types, as SQLite lets them be."""
+        return cls(*values) if [*map(type, values)] == [int, int, str] else cls(-1, 1)
 
 
 class ChainProof(msgspec.Struct, frozen=True):
@@ -85,8 +90,8 @@ def check_chains(seals: Seals, rows: Iterable[Any], begun: int | None) -> Chains
     """
     found = Chains({}, {}, [_NOT_COUNTED] if begun is None else [])
     for row in rows:
-        start = ChainHead(row.id, row.first_link, row.first_seal)
-        end = ChainHead(row.id, row.last_link, row.last_seal)
+        start = ChainHead.read(row.id, row.first_link, row.first_seal)
+        end = ChainHead.read(row.id, row.last_link, row.last_seal)
         if missing := range(max(found.ends, default=0) + 1, row.id):
             found.problems.append(_describe_removed("Chain", missing))
         sealed = ((row.start, "start", start), (row.end, "end", end))

@@ -322,7 +322,9 @@ def read_sealed(connection: Connection, after: int, limit: int) -> tuple[SealedR
     """Read the records stored behind a place, in their order, with their places in chains."""
     wanted = select(activity).where(activity.c.id > after).order_by(activity.c.id).limit(limit)
     return tuple(
-        SealedRecord(row.id, ChainHead(row.chain, row.link, row.seal), tuple(row._mapping[name] for name in _NAMES))
+        SealedRecord(
+            row.id, ChainHead.read(row.chain, row.link, row.seal), tuple(row._mapping[name] for name in _NAMES)
+        )
         for row in connection.execute(wanted)
     )
 

@@ -70,17 +70,9 @@ def store(connection: Connection, token: AgentToken, seals: Seals) -> bool:
     same = select(agent_tokens.c.id).where(agent_tokens.c.name == token.name, agent_tokens.c.revoked_s.is_(None))
     if connection.execute(same).first() is not None:
         return False
-    row = insert(agent_tokens).values(
-        name=token.name,
-        hash=token.hash,
-        servers=None if token.servers is None else json.dumps(token.servers),
-        access=token.access,
-        profile=token.profile,
-        created_s=token.created_s,
-        expires_s=token.expires_s,
-        role=token.role,
-        made_by=token.made_by,
-    )
+    kept = {name: getattr(token, name) for name in TOKEN_COLUMNS if name != "id"}
+    servers = None if token.servers is None else json.dumps(token.servers)
+    row = insert(agent_tokens).values(kept | {"servers": servers})
     id_ = connection.execute(row.returning(agent_tokens.c.id)).scalar_one()
     is_it = agent_tokens.c.id == id_
     values = connection.execute(select(*(agent_tokens.c[name] for name in TOKEN_COLUMNS)).where(is_it)).one()

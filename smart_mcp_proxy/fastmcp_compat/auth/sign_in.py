@@ -74,6 +74,7 @@ class SignInProxy(OIDCProxy):
 
     Attributes:
         on_forgotten: Told that a sign-in was given back.
+        on_granted: Told of the provider's token of a person whose client has got tokens; not of our own clients.
 
     Raises:
         ValueError: The addresses or the provider's configuration cannot be used.
@@ -122,6 +123,7 @@ class SignInProxy(OIDCProxy):
         # Sign-ins are given back to us; whether the provider takes them back as well is another question.
         self.revocation_options = RevocationOptions(enabled=True)
         self.on_forgotten: Callable[[], Awaitable[None]] = _nobody_told
+        self.on_granted: Callable[[AccessToken], None] = lambda token: None
 
     async def authorize(self, client: OAuthClientInformationFull, params: AuthorizationParams) -> str:
         """Begin a sign-in, with all of our scopes for a client that names none; the address of its first page."""
@@ -155,18 +157,20 @@ class SignInProxy(OIDCProxy):
 
     async def _redeem_code(self, client: OAuthClientInformationFull, code: AuthorizationCode) -> OAuthToken:
         # Before the code is spent: where it cannot be told now, the client may ask again.
-        await self._require_permitted_user(client, code.code)
+        found = await self._require_permitted_user(client, code.code)
         tokens = await super().exchange_authorization_code(client, code)
+        if found is not None and client.client_id not in self._own_clients:
+            self.on_granted(found)
         await self._keep_used_client(client)
         return tokens
 
-    async def _require_permitted_user(self, client: OAuthClientInformationFull, code: str) -> None:
-        """Pass if the person who signed in for a code may use the gateway; spend the code of any other."""
+    async def _require_permitted_user(self, client: OAuthClientInformationFull, code: str) -> AccessToken | None:
+        """Return whose code it is, if that person may use the gateway; spend the code of any other."""
         kept = await self._code_store.get(key=code)
         if kept is None:
             if await self._end_redeemed(client, code):  # at another process, while this one waited for its turn
                 raise _build_reuse_error()
-            return  # FastMCP says so
+            return None  # FastMCP says so
         id_token = kept.idp_tokens.get("id_token")
         found = await self._token_validator.verify_token(id_token) if isinstance(id_token, str) else None
         if found is None:
@@ -182,6 +186,7 @@ class SignInProxy(OIDCProxy):
                 "Signed in, but not as somebody who may use this gateway. Whoever runs it can add them to "
                 "MCPPROXY_OIDC_USERS.",
             )
+        return found
 
     async def load_authorization_code(
         self, client: OAuthClientInformationFull, authorization_code: str

@@ -36,7 +36,7 @@ _MOST_BYTES: Final = 64 * 1024
 _SECRET_BYTES: Final = 32
 
 
-class PageLink(NamedTuple):
+class PageLink(msgspec.Struct, frozen=True):
     """A link that opens the page once, and its life in seconds."""
 
     url: str

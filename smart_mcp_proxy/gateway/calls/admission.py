@@ -404,8 +404,8 @@ def open_admission(
 
 
 def round_up_s(wait_s: float) -> float:
-    """Rounded up to milliseconds: whoever waits that long has waited long enough."""
-    return math.ceil(wait_s * 1000) / 1000
+    """Rounded up, from a second on to whole ones: whoever waits that long has waited long enough."""
+    return math.ceil(wait_s * 1000) / 1000 if wait_s < 1 else float(math.ceil(wait_s))
 
 
 def share_note(gateways: int) -> str:

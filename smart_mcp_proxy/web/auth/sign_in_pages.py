@@ -126,6 +126,7 @@ def _build_oidc_login(settings: Settings, catalog: Catalog | None, groups: Group
     tokens = SignedTokens(proxy, groups.find_reach, wall=wall, role_of=groups.find_role)
     ended = EndedSignIns(catalog, tokens.forget)
     proxy.on_forgotten = ended.note
+    proxy.on_granted = tokens.note_granted
     # Pages of every origin may take part in OAuth; a code is worth nothing without its PKCE verifier, and the form that
     # consents belongs to one browser.
     served = Starlette(routes=routes, exception_handlers={errors.CatalogError: answer_unavailable})

@@ -56,6 +56,7 @@ class SignedTokens:
         role_of: Says what its holder may do beside calling tools.
         on_verified: Told of each good token: whose it is, the provider's own token behind it, and when it ends.
         on_forgotten: Called when one of them was given back.
+        on_signed_in: Told who has signed in a client here.
         on_claims: Told whose a good token is, and what its provider says of them.
     """
 
@@ -68,6 +69,7 @@ class SignedTokens:
     def __post_init__(self) -> None:
         self.on_verified: Callable[[str, str, float], None] = lambda person, token, expires_s: None
         self.on_forgotten: Callable[[], None] = lambda: None
+        self.on_signed_in: Callable[[str], None] = lambda person: None
         self.on_claims: Callable[[str, Mapping[str, Any]], None] = lambda person, claims: None
         self._known: OrderedDict[bytes, _Known] = OrderedDict()
         self._forgotten = 0
@@ -143,6 +145,11 @@ class SignedTokens:
             ) from cause
         self._known[digest] = known._replace(verified_s=self.clock() - RENEW_S + AGAIN_S)
         return known.principal
+
+    def note_granted(self, token: AccessToken) -> None:
+        """Somebody has signed in at the provider, which gave them this token."""
+        if (who := self.judge(token)) is not None:
+            self.on_signed_in(who.id)
 
     def judge(self, token: AccessToken) -> Principal | None:
         """Whose a token is whose signature, issuer and audience are right; None if it is not good for a call.

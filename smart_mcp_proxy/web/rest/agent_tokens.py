@@ -15,6 +15,7 @@ from smart_mcp_proxy.gateway.admin.agent_tokens import (
     Scope,
     TokenNotFoundError,
 )
+from smart_mcp_proxy.gateway.admin.page_sessions import PageLink
 from smart_mcp_proxy.models import CallVariant, Role
 from smart_mcp_proxy.web.rest.route import Endpoint, decode_body, get_admitted, get_operator_digest
 
@@ -94,16 +95,8 @@ async def _revoke(gateway: Gateway, request: Request) -> dict[str, Any]:
     return {"revoked": name}
 
 
-class LinkView(msgspec.Struct, frozen=True):
-    """A link that opens the page once, and how long it is good."""
-
-    url: str
-    expires_in_s: float
-
-
-async def _make_link(gateway: Gateway, request: Request) -> LinkView:
-    link = await gateway.admin.page_sessions.make_link(get_admitted(request), get_operator_digest(request))
-    return LinkView(link.url, link.expires_in_s)
+async def _make_link(gateway: Gateway, request: Request) -> PageLink:
+    return await gateway.admin.page_sessions.make_link(get_admitted(request), get_operator_digest(request))
 
 
 ROUTES = (
@@ -124,5 +117,5 @@ ROUTES = (
         "Ends the token of that name for good.",
         failures=(TokenNotFoundError,),
     ),
-    Endpoint("POST", "/page/links", _make_link, "Makes a link that opens the page in one browser, once.", LinkView),
+    Endpoint("POST", "/page/links", _make_link, "Makes a link that opens the page in one browser, once.", PageLink),
 )

@@ -1,5 +1,6 @@
 """REST: the tools of the catalog, and what was learned about them."""
 
+import time
 from typing import Any
 
 import msgspec
@@ -19,6 +20,7 @@ from smart_mcp_proxy.gateway.retrieval.preflight import NAMES_LIMIT, Checked, Pr
 from smart_mcp_proxy.gateway.visibility.visibility import CatalogView
 from smart_mcp_proxy.models import WHOLE, ToolRecord
 from smart_mcp_proxy.names import extract_server_name
+from smart_mcp_proxy.telemetry import Activity
 from smart_mcp_proxy.web.rest.route import (
     PLACES_MOST,
     Endpoint,
@@ -136,6 +138,9 @@ async def _forget_examples(gateway: Gateway, request: Request) -> dict[str, int]
     query = request.query_params
     count = await forget_examples(gateway.catalog, query.get("tool"), query.get("question"))
     await gateway.lists.index_sync.follow()
+    detail = {"change": "questions forgotten", "count": count}
+    by, tool = get_admitted(request).id, query.get("tool", "all tools")
+    gateway.base.recorder.record(Activity("config", by, tool, "ok", 0.0, time.time(), detail))
     return {"forgotten": count}
 
 
