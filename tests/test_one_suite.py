@@ -19,6 +19,7 @@ NAMED: Final = {
     "tables/test_approvals.py::test_a_process_killed_while_it_replaces_a_damaged_file_leaves_none_that_trusts",
     "tables/test_approvals.py::test_after_a_damaged_file_nothing_is_trusted_until_the_user_says_so",
     "tables/test_approvals.py::test_the_tools_of_an_older_file_were_served_and_stay_so",
+    "tables/test_activity_chains.py::test_values_of_other_types_are_told",
     "test_processes.py::test_a_lock_that_never_ends_is_a_catalog_error",
     "test_stored_links.py::test_a_file_of_the_version_before_gets_room_for_links",
     # The PostgreSQL server: its refusals, its notifications, its partitions.
