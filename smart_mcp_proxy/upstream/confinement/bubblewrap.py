@@ -6,6 +6,7 @@ import shutil
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from functools import cache
+from pathlib import PurePath
 from subprocess import DEVNULL, TimeoutExpired, run
 from typing import Final
 
@@ -59,8 +60,12 @@ def wrap(program: str, reach: ServerReach, command: Sequence[str], filter_fd: in
         words += ["--setenv", name, reach.variables[name]]
     binds = {path: "--ro-bind-try" for path in reach.read if not path.startswith(_OF_ITS_OWN)}
     binds |= {path: "--bind-try" for path in reach.write if path not in PRIVATE}
-    for path in sorted(binds):  # a folder before what is in it
-        words += _bind(binds[path], path)
+    mounted: dict[str, str] = {}
+    for path in sorted(binds):  # a folder before what is in it, which comes with it: each mount takes a third of a ms
+        above = next((each for each in map(str, PurePath(path).parents) if each in mounted), "")
+        if mounted.get(above) != binds[path] or os.path.realpath(path) != path:
+            mounted[path] = binds[path]
+            words += _bind(binds[path], path)
     return [*words, "--dir", reach.cwd, "--chdir", reach.cwd, "--", *command]
 
 

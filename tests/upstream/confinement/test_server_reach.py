@@ -9,6 +9,7 @@ import pytest
 from smart_mcp_proxy.servers import explain_reach
 from smart_mcp_proxy.servers.entry import parse_entry
 from smart_mcp_proxy.upstream.confinement import reach
+from smart_mcp_proxy.upstream.confinement.bubblewrap import wrap
 from smart_mcp_proxy.upstream.confinement.reach import (
     Carving,
     ServerReach,
@@ -210,6 +211,24 @@ def test_a_database_in_the_home_itself_opens_nothing_else(home: Path, monkeypatc
         {"read": [], "write": [f"{home}/x.db"], "network": True}
     )
     assert "beside" not in explain_reach({"read": [], "write": [f"{home}/project/x.db"], "network": True})
+
+
+def test_bubblewrap_mounts_nothing_twice(home: Path) -> None:
+    """What is in a folder comes with it, but what is opened otherwise, and what a link leads out to."""
+    (home / "project" / "out").symlink_to(home / "tools")
+    read = [str(home / path) for path in ("project", "project/src", "project/out", "venv", "venv/bin/python", "venvs")]
+    write = [str(home / path) for path in ("project/src", "venv/bin", "venv/bin/x")]
+    words = wrap("bwrap", planned(home)._replace(read=tuple(read), write=tuple(write)), ["node"], 3)
+    found = [(word, words[at + 1].removeprefix(f"{home}/")) for at, word in enumerate(words) if "bind" in word]
+    assert found == [
+        ("--ro-bind-try", "project"),
+        ("--ro-bind-try", "project/out"),
+        ("--bind-try", "project/src"),
+        ("--ro-bind-try", "venv"),
+        ("--bind-try", "venv/bin"),
+        ("--ro-bind-try", "venv/bin/python"),
+        ("--ro-bind-try", "venvs"),
+    ]
 
 
 def test_carving_keeps_guarded_and_hidden_entries_out(home: Path) -> None:
