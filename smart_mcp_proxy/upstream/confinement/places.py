@@ -5,12 +5,12 @@ from typing import Final
 
 SYSTEM: Final = (
     "/usr", "/lib", "/lib32", "/lib64", "/bin", "/sbin", "/opt", "/nix/store", "/snap", "/home/linuxbrew/.linuxbrew",
-    "/etc/ssl", "/etc/pki", "/etc/ca-certificates", "/etc/ca-certificates.conf", "/etc/alternatives", "/etc/fonts",
-    "/etc/ld.so.cache", "/etc/ld.so.conf", "/etc/ld.so.conf.d", "/etc/passwd", "/etc/group", "/etc/nsswitch.conf",
+    "/etc/ssl", "/etc/pki", "/etc/ca-certificates", "/etc/alternatives", "/etc/fonts",
+    "/etc/ld.so.cache", "/etc/passwd", "/etc/group", "/etc/nsswitch.conf",
     "/etc/resolv.conf", "/etc/hosts", "/etc/host.conf", "/etc/gai.conf", "/etc/services", "/etc/protocols",
-    "/etc/localtime", "/etc/timezone", "/etc/locale.alias", "/etc/mime.types", "/etc/magic", "/etc/os-release",
+    "/etc/localtime", "/etc/timezone", "/etc/locale.alias", "/etc/mime.types", "/etc/os-release",
     "/etc/debian_version", "/etc/lsb-release", "/etc/gitconfig", "/etc/npmrc", "/etc/pip.conf", "/etc/uv",
-    "/etc/java", "/etc/chromium", "/etc/chromium.d", "/etc/shells", "/etc/terminfo", "/etc/static",
+    "/etc/java", "/etc/chromium", "/etc/chromium.d", "/etc/terminfo", "/etc/static",
     "/proc/meminfo", "/proc/cpuinfo", "/proc/stat", "/proc/loadavg", "/proc/uptime", "/proc/version", "/proc/sys",
     "/proc/filesystems", "/sys/devices/system", "/sys/fs/cgroup", "/sys/kernel/mm/transparent_hugepage",
 )  # fmt: skip
