@@ -8,6 +8,7 @@ import subprocess
 import threading
 import urllib.request
 from collections.abc import Iterator, Sequence
+from contextlib import chdir
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -105,7 +106,8 @@ async def try_servers(servers: Sequence[Published], isolation: str, folder: Path
     environ |= {"PATH": path, "HOME": str(folder / "home"), "MCPPROXY_CONFIG_PATH": str(folder / "config.json")}
     environ |= {"MCPPROXY_ISOLATION": isolation, "MCPPROXY_LIST_ALL_BELOW_TOKENS": "1000000"}
     found = {}
-    with serving(Installation(GATEWAY, environ), folder) as url:
+    # Some of them leave files in their working directory.
+    with chdir(folder), serving(Installation(GATEWAY, environ), folder) as url:
         with anyio.move_on_after(START_S):
             while any(each["state"] == "connecting" for each in ask_states(url, folder / "data").values()):
                 await anyio.sleep(1)
