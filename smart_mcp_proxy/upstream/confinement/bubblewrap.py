@@ -3,14 +3,14 @@
 import os
 import re
 import shutil
-from collections.abc import Iterator, Sequence
-from contextlib import suppress
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager, suppress
 from functools import cache
 from pathlib import PurePath
 from subprocess import DEVNULL, TimeoutExpired, run
 from typing import Final
 
-from smart_mcp_proxy.upstream.confinement.places import PRIVATE
+from smart_mcp_proxy.upstream.confinement.places import PRIVATE, SYSTEM
 from smart_mcp_proxy.upstream.confinement.reach import ServerReach
 
 _NAMESPACES: Final = ("user", "pid", "ipc", "uts")
@@ -41,7 +41,21 @@ def _try_bubblewrap(program: str | None) -> str:
     return program
 
 
-def wrap(program: str, reach: ServerReach, command: Sequence[str], filter_fd: int) -> list[str]:
+@contextmanager
+def open_system_files(reach: ServerReach) -> Iterator[dict[str, int]]:
+    """Open the single files of the system that a server may read: their descriptors by path."""
+    with ExitStack() as opened:
+        files: dict[str, int] = {}
+        for path in filter(os.path.isfile, set(SYSTEM).intersection(reach.read)):
+            if not path.startswith(_OF_ITS_OWN):
+                with suppress(OSError):  # one that its user may not read
+                    files[path] = opened.enter_context(open(path, "rb")).fileno()
+        yield files
+
+
+def wrap(
+    program: str, reach: ServerReach, command: Sequence[str], filter_fd: int, files: Mapping[str, int]
+) -> list[str]:
     """The command that starts a server inside.
 
     Args:
@@ -49,6 +63,7 @@ def wrap(program: str, reach: ServerReach, command: Sequence[str], filter_fd: in
         reach: Of the server.
         command: Its own.
         filter_fd: Descriptor that the filter of its sockets is read from.
+        files: Descriptors of files, by path, that it gets copies of, where their folder is not mounted.
     """
     # It stays in the group that it is started in, with which all of it ends: its parent is a thread that ends at once.
     # One that lists hosts has the network that bubblewrap is started in.
@@ -61,12 +76,21 @@ def wrap(program: str, reach: ServerReach, command: Sequence[str], filter_fd: in
     binds = {path: "--ro-bind-try" for path in reach.read if not path.startswith(_OF_ITS_OWN)}
     binds |= {path: "--bind-try" for path in reach.write if path not in PRIVATE}
     mounted: dict[str, str] = {}
-    for path in sorted(binds):  # a folder before what is in it, which comes with it: each mount takes a third of a ms
-        above = next((each for each in map(str, PurePath(path).parents) if each in mounted), "")
-        if mounted.get(above) != binds[path] or os.path.realpath(path) != path:
-            mounted[path] = binds[path]
-            words += _bind(binds[path], path)
+    for path, option in sorted(binds.items()):  # a folder before what is in it, which comes with it
+        above = _find_mount(mounted, path)
+        if path in files and not above and option == "--ro-bind-try":
+            words += ["--file", str(files[path]), path]  # a mount takes a third of a millisecond
+            continue
+        place = os.path.realpath(path) if above else path  # a link comes with its folder, what it leads to may not
+        if mounted.get(_find_mount(mounted, place)) != option:
+            mounted[place] = option
+            words += _bind(option, place)
     return [*words, "--dir", reach.cwd, "--chdir", reach.cwd, "--", *command]
+
+
+def _find_mount(mounted: Mapping[str, str], path: str) -> str:
+    """The nearest folder above a path that is mounted; empty for none."""
+    return next((each for each in map(str, PurePath(path).parents) if each in mounted), "")
 
 
 def _bind(option: str, path: str) -> Iterator[str]:

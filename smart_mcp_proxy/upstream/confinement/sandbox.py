@@ -19,7 +19,7 @@ from smart_mcp_proxy.errors import UpstreamError
 from smart_mcp_proxy.models import hash_text
 from smart_mcp_proxy.servers import ServerConfig, explain_isolation
 from smart_mcp_proxy.telemetry import get_logger
-from smart_mcp_proxy.upstream.confinement.bubblewrap import STEERS_LOADER, find_bubblewrap, wrap
+from smart_mcp_proxy.upstream.confinement.bubblewrap import STEERS_LOADER, find_bubblewrap, open_system_files, wrap
 from smart_mcp_proxy.upstream.confinement.host_proxy import HostProxy, refuse_hosts
 from smart_mcp_proxy.upstream.confinement.kernel import (
     INTERNET,
@@ -110,18 +110,19 @@ async def start_in_sandbox(
         return await start_confined(protocol_factory, command, confine, reach.variables, reach.cwd)
     program = find_bubblewrap()
     assert program is not None
-    with os.fdopen(os.memfd_create("socket filter", 0), "w+b", buffering=0) as filter_:
+    filter_fd = os.memfd_create("socket filter", 0)
+    with os.fdopen(filter_fd, "w+b", buffering=0) as filter_, open_system_files(reach) as files:
         filter_.write(socket_filter(families))
         filter_.seek(0)
-        words = wrap(program, reach, command, filter_.fileno())
+        words, handed = wrap(program, reach, command, filter_fd, files), (filter_fd, *files.values())
         outside = {name: text for name, text in reach.variables.items() if not STEERS_LOADER.fullmatch(name)}
         start = partial(start_confined, protocol_factory, confine=hide_abstract_sockets, cwd=None)
         if proxy is None:
-            return await start(words, environ=outside, pass_fds=(filter_.fileno(),))
+            return await start(words, environ=outside, pass_fds=handed)
         ours, theirs = socket.socketpair()
         with ours:
             with theirs:
-                words, handed = proxy.lead(words, theirs.fileno()), (filter_.fileno(), theirs.fileno())
+                words, handed = proxy.lead(words, theirs.fileno()), (*handed, theirs.fileno())
                 started = await start(words, environ=proxy.variables(outside), pass_fds=handed, on_end=proxy.close)
             try:
                 await proxy.serve(ours)

@@ -21,7 +21,7 @@ from smart_mcp_proxy.servers import ServerConfig, find_config, isolate, list_gua
 from smart_mcp_proxy.servers.entry import parse_entry
 from smart_mcp_proxy.settings import Settings
 from smart_mcp_proxy.upstream.confinement import sandbox
-from smart_mcp_proxy.upstream.confinement.bubblewrap import find_bubblewrap
+from smart_mcp_proxy.upstream.confinement.bubblewrap import find_bubblewrap, open_system_files, wrap
 from smart_mcp_proxy.upstream.confinement.kernel import landlock_version
 from smart_mcp_proxy.upstream.confinement.reach import Shelter
 from smart_mcp_proxy.upstream.stdio.stdio import ChildProcess
@@ -320,6 +320,27 @@ async def test_a_server_that_asks_for_a_sandbox_is_never_started_without(
     with pytest.raises(UpstreamError, match="this system has none") as caught:
         await ChildProcess.start(probing("sandbox"), home.environ, lambda line: None)
     assert '"isolation": "none"' in caught.value.hint
+
+
+@pytest.mark.parametrize("allowed", [[], ["/etc"]], ids=["each", "with their folder"])
+async def test_files_of_the_system_can_be_read(home: Home, way: str, allowed: list[str]) -> None:
+    """Users and name resolution rest on them; `bubblewrap` copies them, unless their folder is there."""
+    files = [file for file in map(Path, ("/etc/passwd", "/etc/hosts", "/etc/nsswitch.conf")) if file.is_file()]
+    config = probing("sandbox", command="cat", args=list(map(str, files)), allow={"read": allowed})
+    text = b""
+    with anyio.fail_after(LIMIT_S):
+        async with started(config, home) as child:
+            while more := await child.read():
+                text += more
+    assert text == b"".join(file.read_bytes() for file in files)
+
+
+def test_nothing_is_copied_into_a_folder_that_is_mounted(home: Home) -> None:
+    """It would come into the user's own."""
+    reach = sandbox.prepare_reach(probing("sandbox", allow={"write": ["/etc"]}), home.environ, home.shelter())
+    with open_system_files(reach) as files:
+        assert "/etc/passwd" in files
+        assert "--file" not in wrap("bwrap", reach, ["true"], 3, files)
 
 
 async def test_its_home_is_its_own_and_stays(home: Home, way: str) -> None:
