@@ -214,15 +214,15 @@ def test_a_database_in_the_home_itself_opens_nothing_else(home: Path, monkeypatc
 
 
 def test_bubblewrap_mounts_nothing_twice(home: Path) -> None:
-    """What is in a folder comes with it, but what is opened otherwise, and what a link leads out to."""
+    """What is in a folder comes with it, but what is opened otherwise; a link's target is mounted in its own place."""
     (home / "project" / "out").symlink_to(home / "tools")
     read = [str(home / path) for path in ("project", "project/src", "project/out", "venv", "venv/bin/python", "venvs")]
     write = [str(home / path) for path in ("project/src", "venv/bin", "venv/bin/x")]
-    words = wrap("bwrap", planned(home)._replace(read=tuple(read), write=tuple(write)), ["node"], 3)
+    words = wrap("bwrap", planned(home)._replace(read=tuple(read), write=tuple(write)), ["node"], 3, {})
     found = [(word, words[at + 1].removeprefix(f"{home}/")) for at, word in enumerate(words) if "bind" in word]
     assert found == [
         ("--ro-bind-try", "project"),
-        ("--ro-bind-try", "project/out"),
+        ("--ro-bind-try", "tools"),
         ("--bind-try", "project/src"),
         ("--ro-bind-try", "venv"),
         ("--bind-try", "venv/bin"),
