@@ -8,7 +8,7 @@ from statistics import median
 import pytest
 from syntax_trees import PACKAGE, package_trees
 
-MAX_CODE_LINES = 64_558
+MAX_CODE_LINES = 64_594
 """Lines that hold code: without blank ones, comments and docstrings. A change that needs more raises it by what it
 adds, 1,500 at most, and says why: the last one, records of who made tokens and signed in, added 20."""
 MAX_MEDIAN_FILE_LINES = 150

@@ -127,6 +127,24 @@ async def test_variables_that_the_server_file_names(desk: Desk) -> None:
         assert not any("DESK_SECRET" in read_environ(each) for each in [gateway, *desk.servers()])
 
 
+@pytest.mark.long  # starts a gateway, seconds of it
+async def test_programs_of_any_client_are_found(desk: Desk, tmp_path: Path) -> None:
+    """A client of the desktop has fewer folders of programs than one in a terminal; its own come first."""
+    tools = tmp_path / "tools"
+    tools.mkdir()
+    entry = desk.entry()
+    (tools / "my-tool").symlink_to(entry["command"])
+    desk.write_servers(up=entry, mine=entry | {"command": "my-tool"})
+    async with desk.client(PATH="/usr/bin:/bin") as first:
+        await first.greet()
+        await first.text()
+        assert "command 'my-tool' not found on PATH" in str(await first.answer(first.call({}, "mine:work")))
+        async with desk.client(PATH=f"{tools}:here:/bin") as second:
+            await second.greet()
+            assert (await second.text({"env": "PATH"}, "mine:work")).split(":") == ["/usr/bin", "/bin", str(tools)]
+            assert OWN not in desk.stderr
+
+
 @pytest.mark.long
 async def test_a_working_directory_that_matters(desk: Desk, tmp_path: Path) -> None:
     """Where a server depends on it and is to be shared, a client of another one has a gateway of its own."""

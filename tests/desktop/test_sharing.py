@@ -123,6 +123,50 @@ def test_a_gateway_over_http_is_joined_and_goes_on(home: Home) -> None:
             assert process.wait(LIMIT_S) == 0
 
 
+@pytest.mark.long  # starts gateways, seconds of it
+def test_clients_come_over_to_a_gateway_over_http_that_starts_later(home: Home) -> None:
+    """Their servers would run twice, and its page would not show them."""
+    client = home.client()
+    client.greet()
+    client.where("placed")
+    (background,) = home.gateways()
+    arguments = {"name": "placed:where", "args": {"wait_s": 0.5}}
+    slow = client.begin("tools/call", name="call_tool_read", arguments=arguments)
+    command = [*PROGRAM, "serve", "--http", "--port", "0", "--json"]
+    with subprocess.Popen(command, env=home.environment(), cwd=home.folder, stdout=-1, stderr=-3) as process:
+        try:
+            assert process.stdout is not None and process.stdout.readline()
+            assert client.answer(slow)["result"].get("isError") is not True
+            wait_for(lambda: home.gateways() == [])
+            client.where("placed")
+            (status,) = json.loads(home.run("status", "--json").stdout)["gateways"]
+            assert (status["pid"], len(status["joined"])) == (process.pid, 1)
+        finally:
+            process.terminate()
+            assert process.wait(LIMIT_S) == 0
+    client.where("placed")
+    assert home.gateways() not in ([], [background])
+
+
+@pytest.mark.long  # starts gateways, seconds of it
+def test_clients_stay_where_a_gateway_over_http_has_other_settings(home: Home) -> None:
+    """It would let none of them in."""
+    client = home.client()
+    client.greet()
+    client.where("placed")
+    before = home.gateways()
+    env = home.environment(MCPPROXY_TOP_K="3")
+    command = [*PROGRAM, "serve", "--http", "--port", "0", "--json"]
+    with subprocess.Popen(command, env=env, cwd=home.folder, stdout=-1, stderr=-3) as process:
+        try:
+            assert process.stdout is not None and process.stdout.readline()
+            client.where("placed")
+            assert home.gateways() == before
+        finally:
+            process.terminate()
+            assert process.wait(LIMIT_S) == 0
+
+
 @pytest.mark.parametrize("signal_name", ["SIGTERM", "SIGINT"])
 @pytest.mark.long  # starts a gateway, seconds of it
 def test_a_door_that_is_told_to_end_answers_first(home: Home, signal_name: str) -> None:

@@ -17,7 +17,7 @@ from anyio import move_on_after, to_thread
 from smart_mcp_proxy import __version__
 from smart_mcp_proxy.desktop.background import listen_at, lock_socket
 from smart_mcp_proxy.desktop.joining import peer_uid
-from smart_mcp_proxy.desktop.places import meeting_point, shared_socket
+from smart_mcp_proxy.desktop.places import PREFIX, meeting_point, shared_socket
 from smart_mcp_proxy.desktop.present import JoinedClient
 from smart_mcp_proxy.errors import ConfigError, RefusedError
 from smart_mcp_proxy.fastmcp_compat.paths import bind_joined
@@ -36,7 +36,11 @@ from smart_mcp_proxy.web.stdio.stdio_pipes import Writer, open_joined_streams
 HELLO_S: Final = 10.0
 """A connection that does not say who it is for so long is closed."""
 _TAKE_S: Final = 2.0
-"""What a newer program's client may take to listen in the place of this gateway."""
+"""What the next gateway, or a client that starts it, may take to listen in the place of this one."""
+_ROOM_S: Final = 5.0
+"""What a gateway in the background may take to leave its place; one that is still starting needs seconds."""
+_ROOM_TRIES: Final = 3
+"""A client may start another gateway in the background just before the place is taken."""
 _LOOK_S: Final = 0.01
 _REST_S: Final = 0.2
 """Until the next connection is accepted where there is no descriptor left for it."""
@@ -76,6 +80,7 @@ class Hello(msgspec.Struct, frozen=True):
         source: See `desktop.places.meeting_point`.
         profile: The one that its client sees; empty for all.
         settings: Its client's variables that begin with `MCPPROXY_`.
+        stays: Whether it is no door, but a gateway that does not end by itself and would like to be joined instead.
     """
 
     version: str
@@ -85,6 +90,7 @@ class Hello(msgspec.Struct, frozen=True):
     source: str
     profile: str
     settings: dict[str, str]
+    stays: bool = False
 
 
 class _Greeting(msgspec.Struct, frozen=True):
@@ -131,18 +137,37 @@ class JoinService:
         return f"<JoinService of {len(self._joined)} clients>"
 
     def find_place(self) -> socket.socket | None:
-        """Listen where clients look for a gateway such as this; None where there is one already."""
+        """Listen where clients look for a gateway such as this; None where another one stays.
+
+        One that was started in the background makes room: its clients come over.
+        """
         path = shared_socket(str(self.gateway.settings.data_dir), self._source)
         try:
-            with lock_socket(path), socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as probe:
-                try:
-                    probe.connect(path)
-                except (FileNotFoundError, ConnectionRefusedError):
-                    return listen_at(path)
+            for _ in range(_ROOM_TRIES):
+                with lock_socket(path), socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as probe:
+                    try:
+                        probe.connect(path)
+                    except (FileNotFoundError, ConnectionRefusedError):
+                        return listen_at(path)
+                if not self._ask_for_room(path):
+                    break
             log.info("clients that start the gateway join another one that runs on this data directory")
         except OSError as exc:
             log.warning("clients cannot join: %s: %s", path, exc.strerror)
         return None
+
+    def _ask_for_room(self, path: str) -> bool:
+        """Whether the gateway that listens at the path makes room for this one."""
+        settings = {name: text for name, text in self.environ.items() if name.startswith(PREFIX)}
+        settings.pop(f"{PREFIX}CONFIG_JSON", None)
+        own = Hello(__version__, os.getpid(), str(self._folder), self._data_dir, self._source, "", settings, stays=True)
+        with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as link, suppress(OSError, ValueError):
+            link.settimeout(_ROOM_S)
+            link.connect(path)
+            link.sendall(_encode(join=msgspec.to_builtins(own)))
+            with link.makefile("rb") as lines:
+                return "replaced" in json.loads(lines.readline())
+        return False
 
     async def serve(self, listener: socket.socket) -> None:
         """Lets clients in until the gateway is stopped, and serves them to their end."""
@@ -159,9 +184,9 @@ class JoinService:
             await self._see_off()
 
     async def _make_room(self, place: "_Bound") -> None:
-        """Leave the place to a newer program; the clients that are here hear of it once it is taken.
+        """Leave the place to another gateway; the clients that are here hear of it once it is taken.
 
-        Each of them would start a gateway of its own version at once, which the newer one had to replace again.
+        Each of them would start a gateway of its own version at once, which that one had to replace again.
         """
         with move_on_after(_TAKE_S):
             while not place.is_taken():  # noqa: ASYNC110  (by another process)
@@ -210,9 +235,11 @@ class JoinService:
                 hello = (await _read(reader, _Greeting)).join
                 answer, settings = await self._decide(hello, peer)
                 if answer is None:
-                    writer.write(_encode(variables=sorted(names := self._variables())))
+                    writer.write(_encode(variables=sorted((names := self._variables()) | {"PATH"})))
                     told = await _read(reader, _Told)
                     answer = self._take_variables(names, told.variables)
+                if answer is None and "PATH" not in names:
+                    self._take_path(told.variables.get("PATH", ""))
             writer.write(_encode(**(answer or {"joined": {"pid": os.getpid(), "version": __version__}})))
             if answer is None:
                 client = JoinedClient(hello.pid, hello.version, hello.directory, time.time(), told.variables)
@@ -246,11 +273,7 @@ class JoinService:
         if hello.source != self._source:
             return {"alone": f"the gateway that runs here reads its servers from {self._source}"}, own
         if self.keep_alive_s is not None and _number(hello.version) > _number(__version__):
-            log.info("a newer program, %s, takes the place of this one", hello.version)
-            if self._place is not None:
-                await self._place.withdraw()
-                spawn(self._make_room(self._place), "room for a newer program")
-            return {"replaced": __version__}, own
+            return await self._give_place(f"a newer program, {hello.version}, takes the place of this one"), own
         try:
             theirs = await to_thread.run_sync(load_settings, hello.settings)
         except ConfigError:
@@ -258,12 +281,26 @@ class JoinService:
         for name in Settings.model_fields.keys() - IGNORED - PER_SESSION:
             if getattr(theirs, name) != getattr(own, name):
                 return {"alone": f"MCPPROXY_{name.upper()} differs from that of the gateway that runs"}, own
-        if hello.profile and not self.gateway.lists.views.of(hello.profile):
-            return {"alone": ""}, own
-        return self._check_folder(hello.directory), theirs
+        refused = self._check_session(hello.profile, hello.directory)
+        if hello.stays and refused is None:
+            refused = {"alone": "the gateway that runs here does not end by itself either, or is newer"}
+            if self.keep_alive_s is not None and _number(hello.version) >= _number(__version__):
+                refused = await self._give_place(
+                    f"process {hello.pid}, which does not end by itself, is joined instead"
+                )
+        return refused, theirs
 
-    def _check_folder(self, directory: str) -> dict[str, Any] | None:
-        """Why a client of this working directory cannot be let in."""
+    async def _give_place(self, why: str) -> dict[str, Any]:
+        log.info("%s", why)
+        if self._place is not None:
+            await self._place.withdraw()
+            spawn(self._make_room(self._place), "room for another gateway")
+        return {"replaced": __version__}
+
+    def _check_session(self, profile: str, directory: str) -> dict[str, Any] | None:
+        """Why a client of this profile and working directory cannot be let in."""
+        if profile and not self.gateway.lists.views.of(profile):
+            return {"alone": ""}
         if Path(directory) == self._folder:
             return None
         for name, config in self.gateway.base.config.servers().items():
@@ -288,6 +325,16 @@ class JoinService:
             if find_variables(config) & new.keys() and not config.is_off:
                 spawn(self._bring_up(name), "server with a new variable")
         return None
+
+    def _take_path(self, path: str) -> None:
+        """Append folders of a client's PATH, and try servers again that may have lacked a program."""
+        own = self.environ.get("PATH", "").split(os.pathsep)
+        new = [each for each in dict.fromkeys(path.split(os.pathsep)) if os.path.isabs(each) and each not in own]
+        if not new:
+            return
+        self.environ["PATH"] = os.pathsep.join([*own, *new])
+        for server in self.gateway.upstreams.fleet:
+            self.gateway.upstreams.fleet.retry(server.name)
 
     async def _bring_up(self, name: str) -> None:
         """Start a server that has waited for a variable, or is about to: it may just be looking for it."""
