@@ -137,7 +137,7 @@ class JoinService:
         return f"<JoinService of {len(self._joined)} clients>"
 
     def find_place(self) -> socket.socket | None:
-        """Listen where clients look for a gateway such as this; None where another one stays.
+        """Listen where clients look for a gateway such as this; None where the present one stays.
 
         One that was started in the background makes room: its clients come over.
         """
