@@ -66,14 +66,15 @@ def commands_in(block: str, language: str) -> list[str]:
 
 
 def shown_commands() -> list[Shown]:
-    """Every command of README and docs that no other test runs, in their order."""
-    found = []
+    """Every command of README and docs that no other test runs, in their order, at the first page that has it."""
+    found: dict[str, Shown] = {}
     for document in DOCUMENTS:
         for language, block in FENCED.findall(document.read_text("utf-8")):
             # A console block is run by tests/docs/test_examples.py, the table of commands by test_readme.py.
             if language != "console" and not block.startswith("mcpproxy  "):
-                found += [Shown(name_of(document), text) for text in commands_in(block, language)]
-    return found
+                for text in commands_in(block, language):
+                    found.setdefault(text.split("  #")[0].strip(), Shown(name_of(document), text))
+    return list(found.values())
 
 
 def is_last(command: str) -> bool:
