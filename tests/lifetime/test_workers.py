@@ -109,16 +109,11 @@ def message(method: str, params: dict[str, Any], request_id: int = 1) -> dict[st
 
 @asynccontextmanager
 async def served(
-    tmp_path: Path,
-    more: dict[str, Any] | None = None,
-    *,
-    shared: bool = True,
-    main: Sequence[str] = MAIN,
-    **settings: str,
+    tmp_path: Path, more: dict[str, Any] | None = None, *, main: Sequence[str] = MAIN, **settings: str
 ) -> AsyncIterator[Served]:
     """A gateway of two workers, with both servers listed, and with `more` entries of servers."""
     servers = {name: SmallServer(tmp_path / name) for name in NAMES}
-    entries = {name: server.entry | {"shared": shared} for name, server in servers.items()} | (more or {})
+    entries = {name: server.entry for name, server in servers.items()} | (more or {})
     words = ("--http", "--port", "0", "--workers", "2", "--json")
     try:
         async with started(tmp_path / "data", entries, *words, main=main, **settings) as process:
@@ -167,12 +162,21 @@ def anyio_backend() -> str:
 
 @pytest.fixture(scope="module")
 async def standing(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Served]:
-    """A gateway for tests that end none of its processes; one of its servers wants a sign-in."""
+    """A gateway for tests that end no worker, but for the last one.
+
+    One of its servers wants a sign-in, and each worker has one process of `own`.
+    """
+    folder = tmp_path_factory.mktemp("standing")
+    own = SmallServer(folder / "own")
     options = {"OPERATOR_TOKEN": OPERATOR, "MANAGE": "true", "TRUNCATE_OUTPUT_LEN": str(MOST_CHARS)}
     async with guarded() as server:
-        entries = {"web": {"url": server.url, "oauth": True}}
-        async with served(tmp_path_factory.mktemp("standing"), entries, **options) as gateway:
-            yield gateway
+        entries = {"web": {"url": server.url, "oauth": True}, "own": own.entry | {"shared": False}}
+        try:
+            async with served(folder, entries, **options) as gateway:
+                gateway.servers["own"] = own
+                yield gateway
+        finally:
+            end(own.pids())
 
 
 def test_the_servers_here_are_run_by_different_workers() -> None:
@@ -193,15 +197,14 @@ async def test_a_session_is_found_wherever_its_request_comes_in(standing: Served
         for session in sessions * 5:
             assert await session.echo("alpha", "in turn", client) == "said in turn"
             assert await session.echo("beta", long, client) == f"said {long}"
-    assert [sum(map(is_alive, server.pids())) for server in standing.servers.values()] == [1, 1]
+    assert [sum(map(is_alive, standing.servers[name].pids())) for name in NAMES] == [1, 1]
 
 
-async def test_a_server_of_each_workers_own(tmp_path: Path) -> None:
+async def test_a_server_of_each_workers_own(standing: Served) -> None:
     """With "shared": false there is one process for each."""
-    async with served(tmp_path, shared=False) as gateway:
-        for session in await sessions_of_both(gateway.url):
-            assert await session.echo("alpha", "own") == "said own"
-        await until(lambda: [len(server.pids()) for server in gateway.servers.values()] == [2, 2])
+    for session in await sessions_of_both(standing.url):
+        assert await session.echo("own", "own") == "said own"
+    await until(lambda: len(standing.servers["own"].pids()) == 2)
 
 
 async def test_a_cut_result_is_read_at_the_other_worker(standing: Served) -> None:
@@ -412,15 +415,6 @@ async def _call_on(session: Session, name: str) -> tuple[int, float, str]:
         good += 1
 
 
-async def test_workers_end_with_a_killed_parent(tmp_path: Path) -> None:
-    """Nobody would end them any more."""
-    async with served(tmp_path) as gateway:
-        pids = gateway.workers()
-        gateway.process.kill()
-        await gateway.process.wait()
-        await until(lambda: not any(map(is_alive, pids)))
-
-
 async def test_the_older_transport_says_that_it_needs_one_worker(standing: Served) -> None:
     """Else a message of its sessions came to a worker that does not know them."""
     async with plain_client() as client:
@@ -468,3 +462,12 @@ async def test_a_sign_in_at_a_server_is_finished_at_the_other_worker(standing: S
 
         for client in (one, two):
             await until_so(partial(is_done, client))
+
+
+async def test_workers_end_with_a_killed_parent(standing: Served) -> None:
+    """Nobody would end them any more."""
+    pids = standing.workers()
+    assert len(pids) == 2
+    standing.process.kill()
+    await standing.process.wait()
+    await until(lambda: not any(map(is_alive, pids)))
