@@ -58,12 +58,46 @@ class Fleet:
         url: Of `/mcp` at the balancer.
         gateways: The processes by name.
         folder: Of the servers; see named_upstream.py.
+
+    Args:
+        opened: The gateways by name, each with its port.
+        stack: Ends what is started later.
+        settings: That gateways were opened with.
     """
 
-    def __init__(self, url: str, gateways: dict[str, asyncio.subprocess.Process], folder: Path) -> None:
+    def __init__(
+        self,
+        url: str,
+        opened: dict[str, tuple[asyncio.subprocess.Process, int]],
+        folder: Path,
+        stack: AsyncExitStack,
+        settings: dict[str, str],
+    ) -> None:
         self.url = url
-        self.gateways = gateways
+        self.gateways = {name: process for name, (process, _) in opened.items()}
         self.folder = folder
+        self._ports = {name: port for name, (_, port) in opened.items()}
+        self._stack, self._opened_with = stack, settings
+        self._settings = dict.fromkeys(opened, settings)
+
+    async def make_whole(self, name: str, **settings: str) -> None:
+        """Both gateways run, and this one with these settings instead; servers have nothing to do or to tell of."""
+        for each in self.gateways:
+            wanted = self._opened_with | settings if each == name else self._settings[each]
+            if self.gateways[each].returncode is None and self._settings[each] == wanted:
+                continue
+            if self.gateways[each].returncode is None:
+                self.gateways[each].kill()
+                await self.gateways[each].wait()
+            anew = gateway(each, self.folder, self._ports[each], **wanted)
+            self.gateways[each], _ = await self._stack.enter_async_context(anew)
+            self._settings[each] = wanted
+        for file in ("steps", "go", "cancelled"):
+            (self.folder / file).unlink(missing_ok=True)
+        served = set[str]()
+        while served != set(self.gateways):  # the balancer may still take one of them for gone
+            served.add(await self.modern())
+            await asyncio.sleep(0.05)
 
     async def post_modern(self, params: dict[str, Any]) -> httpx2.Response:
         """The reply to a call of the modern era, on a connection of its own."""
@@ -172,7 +206,9 @@ async def running(
 
 
 @asynccontextmanager
-async def gateway(name: str, folder: Path, **settings: str) -> AsyncIterator[tuple[asyncio.subprocess.Process, int]]:
+async def gateway(
+    name: str, folder: Path, port: int = 0, **settings: str
+) -> AsyncIterator[tuple[asyncio.subprocess.Process, int]]:
     """A gateway in front of a server that knows its name, and its port."""
     command = {"command": sys.executable, "args": ["-S", str(UPSTREAM), name, str(folder)], "trust": "trusted"}
     variables = {
@@ -182,7 +218,7 @@ async def gateway(name: str, folder: Path, **settings: str) -> AsyncIterator[tup
         "ALLOWED_HOSTS": HOST,
         **settings,
     }
-    words = (sys.executable, "-m", "smart_mcp_proxy", "serve", "--http", "--port", "0", "--json")
+    words = (sys.executable, "-m", "smart_mcp_proxy", "serve", "--http", "--port", str(port), "--json")
     # Servers of the tests write where they are told to.
     environ = {"MCPPROXY_ISOLATION": "none"} | {f"MCPPROXY_{key}": value for key, value in variables.items()}
     async with running(*words, log=folder / f"{name}.log", reports=True, **environ) as process:
@@ -197,14 +233,13 @@ async def opened_fleet(kind: str, balancer: Balancer, folder: Path, **settings: 
     """Two gateways behind a balancer that runs on the shipped configuration, its addresses replaced."""
     program, door = balancer.program(kind), free_port()
     async with AsyncExitStack() as stack:
-        opened = await asyncio.gather(*(stack.enter_async_context(gateway(name, folder, **settings)) for name in NAMES))
-        ports = {name: port for name, (_, port) in zip(NAMES, opened, strict=True)}
+        begun = await asyncio.gather(*(stack.enter_async_context(gateway(name, folder, **settings)) for name in NAMES))
+        opened = dict(zip(NAMES, begun, strict=True))
+        ports = {name: port for name, (_, port) in opened.items()}
         words = (program, *balancer.start(balancer.at(folder, door, ports)))
         log = folder / "balancer.log"
         process = await stack.enter_async_context(running(*words, log=log))
-        fleet = Fleet(
-            f"http://127.0.0.1:{door}/mcp", {name: each for name, (each, _) in zip(NAMES, opened, strict=True)}, folder
-        )
+        fleet = Fleet(f"http://127.0.0.1:{door}/mcp", opened, folder, stack, settings)
         async with asyncio.timeout(DEADLINE_S), fleet.client() as client:
             await until_serving(client, fleet.url.replace("/mcp", "/readyz"), process, log)
         yield fleet

@@ -23,6 +23,8 @@ from smart_mcp_proxy.web.server.uvicorn_server import serve_app
 pytestmark = [pytest.mark.anyio, pytest.mark.long]
 
 CALLS = 50
+SOME = 12
+"""Calls of each of eight sessions: one that went astray in turn or by chance would be seen."""
 SURE = 10
 """New sessions in a row that go to one gateway only: balancers that know two take turns."""
 NEVER_S = "600"
@@ -59,15 +61,6 @@ class Rig:
         return opened_fleet(self.kind, self.balancer, self.folder, **self.shared, **settings)
 
 
-@pytest.fixture(params=BALANCERS)
-def rig(request: pytest.FixtureRequest, tmp_path: Path) -> Rig:
-    """Each balancer that is installed, in front of gateways that share a database."""
-    kind = str(request.param)
-    BALANCERS[kind].program(kind)
-    postgres: PostgresServer = request.getfixturevalue("postgres")
-    return Rig(kind, tmp_path, DATABASE_URL=postgres.url(postgres.new_database()), OPERATOR_TOKEN=OPERATOR)
-
-
 @pytest.fixture(scope="module")
 def anyio_backend() -> str:
     """One event loop for all tests here: a fleet that no test ends serves several."""
@@ -78,12 +71,15 @@ def anyio_backend() -> str:
 async def shared_fleet(
     request: pytest.FixtureRequest, postgres: PostgresServer, tmp_path_factory: pytest.TempPathFactory
 ) -> AsyncIterator[tuple[Rig, Fleet]]:
-    """The same, open; for tests that leave it as they found it."""
+    """Each balancer that is installed, in front of gateways that share a database, and stop when they are told twice.
+
+    Tests that end a gateway make it whole before.
+    """
     kind = str(request.param)
     BALANCERS[kind].program(kind)
     database = postgres.url(postgres.new_database())
     rig = Rig(kind, tmp_path_factory.mktemp(kind), DATABASE_URL=database, OPERATOR_TOKEN=OPERATOR)
-    async with rig.opened() as fleet:
+    async with rig.opened(STOP_DELAY_S=NEVER_S) as fleet:
         yield rig, fleet
 
 
@@ -95,118 +91,41 @@ async def until_new_sessions_go_to(fleet: Fleet, wanted: str) -> None:
             in_a_row = in_a_row + 1 if await (await fleet.session()).where() == wanted else 0
 
 
-async def test_a_session_stays_at_its_gateway_and_other_requests_go_to_both(shared_fleet: tuple[Rig, Fleet]) -> None:
+@pytest.mark.parametrize("calls", [SOME, pytest.param(CALLS, marks=pytest.mark.soak)])
+async def test_a_session_stays_at_its_gateway_and_other_requests_go_to_both(
+    shared_fleet: tuple[Rig, Fleet], calls: int
+) -> None:
     """Its id names the gateway, and each of its calls is made on a connection of its own."""
     rig, fleet = shared_fleet
     async with asyncio.timeout(DEADLINE_S):
-        homes = await _homes_of_sessions(fleet)
+        homes = await _homes_of_sessions(fleet, calls)
         assert all(session_id.endswith(f".{home}") for session_id, home in homes.items())
         served = Counter([await fleet.modern() for _ in range(2 * SURE)])
         assert set(served) == set(NAMES)
-        print(f"{rig.kind}: {len(homes)} sessions of {CALLS} calls; 2026-07-28: {dict(served)}")
+        print(f"{rig.kind}: {len(homes)} sessions of {calls} calls; 2026-07-28: {dict(served)}")
 
 
 async def test_haproxy_learns_where_a_session_is(tmp_path: Path) -> None:
     """Where gateways share nothing an id does not name them."""
     async with Rig("haproxy", tmp_path).opened() as fleet, asyncio.timeout(DEADLINE_S):
-        assert not any("." in session_id for session_id in await _homes_of_sessions(fleet))
+        assert not any("." in session_id for session_id in await _homes_of_sessions(fleet, SOME))
 
 
-async def _homes_of_sessions(fleet: Fleet) -> dict[str, str]:
-    """Ids of sessions, and the gateway that served all 50 calls of each; both gateways have some."""
+async def _homes_of_sessions(fleet: Fleet, calls: int) -> dict[str, str]:
+    """Ids of sessions, and the gateway that served all calls of each; both gateways have some."""
     homes = {}
     for _ in range(8):
         session = await fleet.session()
-        (homes[session.id],) = {await session.where() for _ in range(CALLS)}
+        (homes[session.id],) = {await session.where() for _ in range(calls)}
     assert set(homes.values()) == set(NAMES), homes
     return homes
-
-
-async def test_a_gateway_that_stops_keeps_its_sessions_and_gets_no_new_ones(rig: Rig) -> None:
-    """Until it is gone; then its clients are told to begin anew, and do so at the other."""
-    if not rig.balancer.asks:
-        pytest.skip(f"{rig.kind} does not ask gateways how they are")
-    async with rig.opened(STOP_DELAY_S=NEVER_S) as fleet, asyncio.timeout(DEADLINE_S):
-        session, home, other = await _session_and_gateways(fleet)
-        fleet.gateways[home].send_signal(signal.SIGTERM)
-        await until_new_sessions_go_to(fleet, other)
-        assert {await fleet.modern() for _ in range(SURE)} == {other}
-        assert {await session.where() for _ in range(CALLS)} == {home}
-        fleet.gateways[home].send_signal(signal.SIGTERM)  # the second ends it at once
-        await fleet.gateways[home].wait()
-        await _begins_anew(session, other)
-
-
-async def test_no_request_fails_while_a_gateway_stops(rig: Rig) -> None:
-    """Those of the modern era, from before the signal until its end and after it; sessions begin anew after a 404."""
-    delay_s = "5" if rig.balancer.asks else "0"
-    async with rig.opened(STOP_DELAY_S=delay_s) as fleet, asyncio.timeout(DEADLINE_S):
-        session, home, other = await _session_and_gateways(fleet)
-        if rig.balancer.asks:
-            print(f"{rig.kind}: {dict(await _served_while_it_stops(fleet, home))} while a gateway stopped, none failed")
-        else:  # it notices only that connections fail: what arrives just before the end is refused
-            fleet.gateways[home].send_signal(signal.SIGTERM)
-        assert await fleet.gateways[home].wait() == 0
-        assert {await fleet.modern() for _ in range(CALLS)} == {other}
-        await until_new_sessions_go_to(fleet, other)
-        await _begins_anew(session, other)
-
-
-async def test_a_call_that_a_killed_gateway_had_begun_fails_and_is_not_sent_again(rig: Rig) -> None:
-    """Nobody knows whether it was carried out. All later ones are the other gateway's."""
-    async with rig.opened() as fleet, asyncio.timeout(DEADLINE_S), asyncio.TaskGroup() as calls:
-        sessions = [await fleet.session() for _ in range(SURE)]
-        homes = [await session.where() for session in sessions]
-        call = calls.create_task(fleet.post_modern({**STEP, "_meta": {}}))  # silent: not a byte of an answer
-        begun = rig.folder / "steps"
-        while not begun.exists():
-            await asyncio.sleep(0.01)
-        home = begun.read_text().strip()
-        other = next(name for name in NAMES if name != home)
-        fleet.gateways[home].kill()
-        assert (await call).status_code in (502, 503)
-        await fleet.gateways[home].wait()
-        assert set(await asyncio.gather(*(fleet.modern() for _ in range(CALLS)))) == {other}
-        assert {await fleet.modern() for _ in range(CALLS)} == {other}
-        await _begins_anew(sessions[homes.index(home)], other)
-        assert await sessions[homes.index(other)].where() == other
-        assert begun.read_text().split() == [home]
-
-
-async def _session_and_gateways(fleet: Fleet) -> tuple[Session, str, str]:
-    """A session, the gateway that has it, and the other one."""
-    session = await fleet.session()
-    home = await session.where()
-    return session, home, next(name for name in NAMES if name != home)
-
-
-async def _begins_anew(session: Session, other: str) -> None:
-    assert (await session.call()).status_code == 404
-    await session.open()
-    assert await session.where() == other
-
-
-async def _served_while_it_stops(fleet: Fleet, home: str) -> Counter[str]:
-    """Requests by the gateway that served them, of 4 clients that go on from before the signal until it has ended."""
-    served = Counter[str]()
-
-    async def ask() -> None:
-        while fleet.gateways[home].returncode is None:
-            served[await fleet.modern()] += 1
-
-    async with asyncio.TaskGroup() as clients:
-        for _ in range(4):
-            clients.create_task(ask())
-        while set(served) != set(NAMES):
-            await asyncio.sleep(0.01)
-        fleet.gateways[home].send_signal(signal.SIGTERM)
-    return served
 
 
 async def test_events_are_passed_on_as_they_come_and_so_are_clients_that_leave(shared_fleet: tuple[Rig, Fleet]) -> None:
     """Progress arrives while the call is still under way: the call ends only afterwards. To leave cancels it."""
     rig, fleet = shared_fleet
     async with asyncio.timeout(DEADLINE_S):
+        await fleet.make_whole(NAMES[0])
         await _leaves(fleet, rig.folder)
         session = await fleet.session()
         messages = session.messages(STEP)
@@ -244,6 +163,96 @@ async def test_the_host_and_bodies_of_the_default_size_are_passed_on(shared_flee
             headers = {"host": host, "content-type": "application/json"}
             reply = await client.post(fleet.url, content=b"{}", headers=headers)
             assert reply.status_code == status, reply.text
+
+
+async def test_a_gateway_that_stops_keeps_its_sessions_and_gets_no_new_ones(shared_fleet: tuple[Rig, Fleet]) -> None:
+    """Until it is gone; then its clients are told to begin anew, and do so at the other."""
+    rig, fleet = shared_fleet
+    if not rig.balancer.asks:
+        pytest.skip(f"{rig.kind} does not ask gateways how they are")
+    async with asyncio.timeout(DEADLINE_S):
+        session, home, other = await _session_and_gateways(fleet)
+        fleet.gateways[home].send_signal(signal.SIGTERM)
+        await until_new_sessions_go_to(fleet, other)
+        assert {await fleet.modern() for _ in range(SURE)} == {other}
+        assert {await session.where() for _ in range(CALLS)} == {home}
+        fleet.gateways[home].send_signal(signal.SIGTERM)  # the second ends it at once
+        await fleet.gateways[home].wait()
+        await _begins_anew(session, other)
+
+
+async def test_no_request_fails_while_a_gateway_stops(shared_fleet: tuple[Rig, Fleet]) -> None:
+    """Those of the modern era, from before the signal until its end and after it; sessions begin anew after a 404."""
+    rig, fleet = shared_fleet
+    delay_s = "5" if rig.balancer.asks else "0"
+    async with asyncio.timeout(DEADLINE_S):
+        session, home, other = await _session_and_gateways(fleet, STOP_DELAY_S=delay_s)
+        if rig.balancer.asks:
+            print(f"{rig.kind}: {dict(await _served_while_it_stops(fleet, home))} while a gateway stopped, none failed")
+        else:  # it notices only that connections fail: what arrives just before the end is refused
+            fleet.gateways[home].send_signal(signal.SIGTERM)
+        assert await fleet.gateways[home].wait() == 0
+        assert {await fleet.modern() for _ in range(CALLS)} == {other}
+        await until_new_sessions_go_to(fleet, other)
+        await _begins_anew(session, other)
+
+
+async def test_a_call_that_a_killed_gateway_had_begun_fails_and_is_not_sent_again(
+    shared_fleet: tuple[Rig, Fleet],
+) -> None:
+    """Nobody knows whether it was carried out. All later ones are the other gateway's."""
+    rig, fleet = shared_fleet
+    async with asyncio.timeout(DEADLINE_S), asyncio.TaskGroup() as calls:
+        await fleet.make_whole(NAMES[0])
+        sessions = [await fleet.session() for _ in range(SURE)]
+        homes = [await session.where() for session in sessions]
+        call = calls.create_task(fleet.post_modern({**STEP, "_meta": {}}))  # silent: not a byte of an answer
+        begun = rig.folder / "steps"
+        while not begun.exists():
+            await asyncio.sleep(0.01)
+        home = begun.read_text().strip()
+        other = next(name for name in NAMES if name != home)
+        fleet.gateways[home].kill()
+        assert (await call).status_code in (502, 503)
+        await fleet.gateways[home].wait()
+        assert set(await asyncio.gather(*(fleet.modern() for _ in range(CALLS)))) == {other}
+        assert {await fleet.modern() for _ in range(CALLS)} == {other}
+        await _begins_anew(sessions[homes.index(home)], other)
+        assert await sessions[homes.index(other)].where() == other
+        assert begun.read_text().split() == [home]
+
+
+async def _session_and_gateways(fleet: Fleet, **settings: str) -> tuple[Session, str, str]:
+    """A session, the gateway that has it, with these settings, and the other one."""
+    home, other = NAMES
+    await fleet.make_whole(home, **settings)
+    session = await fleet.session()
+    while await session.where() != home:
+        session = await fleet.session()
+    return session, home, other
+
+
+async def _begins_anew(session: Session, other: str) -> None:
+    assert (await session.call()).status_code == 404
+    await session.open()
+    assert await session.where() == other
+
+
+async def _served_while_it_stops(fleet: Fleet, home: str) -> Counter[str]:
+    """Requests by the gateway that served them, of 4 clients that go on from before the signal until it has ended."""
+    served = Counter[str]()
+
+    async def ask() -> None:
+        while fleet.gateways[home].returncode is None:
+            served[await fleet.modern()] += 1
+
+    async with asyncio.TaskGroup() as clients:
+        for _ in range(4):
+            clients.create_task(ask())
+        while set(served) != set(NAMES):
+            await asyncio.sleep(0.01)
+        fleet.gateways[home].send_signal(signal.SIGTERM)
+    return served
 
 
 @pytest.mark.parametrize("kind", BALANCERS)

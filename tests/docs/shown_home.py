@@ -21,14 +21,8 @@ LISTENS = b"Listening on"
 TAKES = re.compile(rb"Take over which")
 """A question whose default is what most people want."""
 ASKED = re.compile(rb"\[y/N\]|" + TAKES.pattern)
-JIRA = """\
-import sys
-from fastmcp import FastMCP
-
-server = FastMCP("jira")
-server.tool(lambda text: {"text": text}, name="echo", description="Echo a text.")
-server.run(transport="http", port=int(sys.argv[1]), show_banner=False, log_level="ERROR")
-"""
+JIRA = ROOT / "tests" / "lifetime" / "upstream.py"
+"""The server over HTTP of which the pages speak: started in no time, as it needs the standard library alone."""
 STAND_IN = ROOT / "tests" / "interaction" / "turning_upstream.py"
 FIRST = {
     "docs": {"name": "search_pages", "description": "Search the pages of our documentation."},
@@ -59,13 +53,12 @@ class Home:
 
     def __init__(self, folder: Path) -> None:
         self.folder, self.port, self._jira_port = folder, free_port(), free_port()
-        for name in (".mcpproxy", "bin", ".cursor", ".continue"):
+        for name in (".mcpproxy", "bin", ".cursor", ".continue", "jira"):
             (folder / name).mkdir()
         for name in ("mcpproxy", "smart-mcp-proxy"):
             self._write(f"bin/{name}", f'#!/bin/sh\nexec {sys.executable} -m smart_mcp_proxy "$@"\n')
         self._write("bin/python", f'#!/bin/sh\nexec {sys.executable} "$@"\n')
         self._write("nightly.sh", "#!/bin/sh\nexit 0\n")
-        self._write("jira.py", JIRA)
         self._write(".cursor/mcp.json", json.dumps(CURSOR))
         self._write(".continue/config.yaml", CONTINUE)
         (folder / "examples").symlink_to(ROOT / "examples")
@@ -96,7 +89,7 @@ class Home:
     @contextmanager
     def serving(self) -> Iterator[None]:
         """A gateway over HTTP that has listed every server."""
-        jira = subprocess.Popen([sys.executable, self.folder / "jira.py", str(self._jira_port)], env=self.env)
+        jira = subprocess.Popen([sys.executable, "-S", JIRA, self.folder / "jira", str(self._jira_port)], env=self.env)
         words = ["-m", "smart_mcp_proxy", "serve", "--http", "--port", str(self.port), "--json"]
         with subprocess.Popen(
             [sys.executable, *words], cwd=self.folder, env=self.env, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL

@@ -33,6 +33,15 @@ def test_every_client_has_a_page_with_its_file_and_its_entry() -> None:
 
 
 @pytest.mark.long  # a third of a second of processor time
+def test_the_generated_parts_are_those_of_the_code(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A setting, a client or an error that changes shows in README and docs, or this fails."""
+    monkeypatch.setattr(sys, "argv", ["scripts/regenerate_docs.py", "--check"])  # `make docs` runs the program itself
+    assert regenerate_docs.main() == 0, capsys.readouterr().out
+
+
+@pytest.mark.long  # a third of a second of processor time
 def test_every_code_that_a_class_states_has_a_page() -> None:
     """With its status; the syntax trees miss none that is there at run time."""
     codes = error_codes.codes()

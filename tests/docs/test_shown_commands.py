@@ -4,6 +4,7 @@ import os
 import re
 import shlex
 import sys
+from collections.abc import Iterator
 from contextlib import ExitStack
 from pathlib import Path
 from typing import NamedTuple
@@ -65,14 +66,20 @@ def commands_in(block: str, language: str) -> list[str]:
 
 
 def shown_commands() -> list[Shown]:
-    """Every command of README and docs that no other test runs, in their order."""
-    found = []
+    """Every command of README and docs that no other test runs, in their order, at the first page that has it."""
+    found: dict[str, Shown] = {}
     for document in DOCUMENTS:
         for language, block in FENCED.findall(document.read_text("utf-8")):
             # A console block is run by tests/docs/test_examples.py, the table of commands by test_readme.py.
             if language != "console" and not block.startswith("mcpproxy  "):
-                found += [Shown(name_of(document), text) for text in commands_in(block, language)]
-    return found
+                for text in commands_in(block, language):
+                    found.setdefault(text.split("  #")[0].strip(), Shown(name_of(document), text))
+    return list(found.values())
+
+
+def is_last(command: str) -> bool:
+    """Whether a command needs that no gateway runs."""
+    return command.startswith("mcpproxy data restore")
 
 
 def commands_of(page: str) -> list[str]:
@@ -82,30 +89,47 @@ def commands_of(page: str) -> list[str]:
 
 SHOWN = shown_commands()
 RUN = [each for each in SHOWN if not any(re.match(kind, each.text) for kind in OUTSIDE)]
-PAGES = sorted({each.page for each in RUN})
+PAGES = sorted({each.page for each in RUN}, key=lambda page: (any(map(is_last, commands_of(page))), page))
 CLIENTS = [page for page in PAGES if page.startswith("docs/clients/")]
 """Pages whose commands need no gateway."""
-STOPPED = "mcpproxy data restore"
-"""Needs that no gateway runs."""
 QUESTIONS = re.compile("mcpproxy (approve math:add|init +#)")
 """Commands that ask, on a terminal."""
 
 
-@pytest.mark.long  # a process for each command
-@pytest.mark.parametrize("page", [page for page in PAGES if page not in CLIENTS])
-def test_each_command_of_a_page_succeeds(page: str, tmp_path: Path) -> None:
-    """One after the other, as a reader types them."""
-    home = Home(tmp_path)
+class Reader(NamedTuple):
+    """Somebody who reads one page after the other.
+
+    Args:
+        home: Where they type.
+        gateway: Serves there until it is closed.
+    """
+
+    home: Home
+    gateway: ExitStack
+
+
+@pytest.fixture(scope="module")
+def reader(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Reader]:
+    """One home and one gateway for all pages; a page whose commands need that none runs comes last."""
+    home = Home(tmp_path_factory.mktemp("home"))
     with ExitStack() as gateway:
         gateway.enter_context(home.serving())
-        for command in commands_of(page):
-            if command.startswith(STOPPED):
-                gateway.close()
-            asks = QUESTIONS.match(command)
-            if command == "mcpproxy approve math:add":
-                home.change_math()
-            status, said = home.run_and_agree(command) if asks else home.run(command)
-            assert status == STATUS.get(command, 0), f"$ {command}\n{said}"
+        yield Reader(home, gateway)
+
+
+@pytest.mark.long  # a process for each command
+@pytest.mark.parametrize("page", [page for page in PAGES if page not in CLIENTS])
+def test_each_command_of_a_page_succeeds(page: str, reader: Reader) -> None:
+    """One after the other, as a reader types them."""
+    home, gateway = reader
+    for command in commands_of(page):
+        if is_last(command):
+            gateway.close()
+        asks = QUESTIONS.match(command)
+        if command == "mcpproxy approve math:add":
+            home.change_math()
+        status, said = home.run_and_agree(command) if asks else home.run(command)
+        assert status == STATUS.get(command, 0), f"$ {command}\n{said}"
 
 
 @pytest.mark.long  # a second of work

@@ -107,26 +107,19 @@ async def late(folders: Sequence[Path], config: str, **settings: str) -> list[li
 
 @pytest.mark.long  # starts processes; what differs with servers is in every run
 async def test_the_answers_without_servers_are_the_bytes_that_the_sdk_would_have_sent(tmp_path: Path) -> None:
-    """Of both eras; what comes with the program for the first start ever is what a later one has recorded."""
+    """Of both eras, at the first start ever; what a later one has recorded is the same, as a test below shows."""
     first = await early(tmp_path, LOADED, "{}")
     assert first == await late([tmp_path / era for era in ASKED], "{}")
-    stored = json.loads((await recorded(tmp_path)).read_text())
-    assert (stored["known"], stored["name"]) == default_answers()
-    assert await early(tmp_path, FIRST, "{}") == first
 
 
-@pytest.mark.long  # eight processes; what is refused is quick in test_answers.py
+@pytest.mark.long  # six processes; what is refused is quick in test_answers.py
 async def test_where_searches_register_tools_the_modern_era_is_refused_in_the_same_bytes(tmp_path: Path) -> None:
     """At the first start ever, at a later one, and by the gateway itself."""
     settings = {"ROUTING_TYPE": "DYNAMIC"}
     first = await early(tmp_path, LOADED, ONE_SERVER, **settings)
     assert first == await late([tmp_path / era for era in ASKED], ONE_SERVER, **settings)
     assert [json.loads(said)["error"]["code"] for said in first[1]] == [-32601, -32022]
-    async with started(tmp_path, config=ONE_SERVER, **settings) as start:
-        start.send("initialize", 1, **HELLO)
-        await start.answers(1)
-        start.stdin.close()
-        assert await start.ended() == 0  # what it would say is kept at the end
+    await rehearsed(tmp_path, (), ONE_SERVER, **settings)
     later = await early(tmp_path, FIRST, ONE_SERVER, **settings)
     assert [each[1] for each in later] == [each[1] for each in first]
 
@@ -142,21 +135,27 @@ async def test_the_answers_with_servers_are_the_bytes_that_the_sdk_would_have_se
 
 @pytest.mark.long  # a whole start; tests/interaction/test_agent_start.py is quick
 async def test_what_needs_the_gateway_is_answered_when_it_is_there(tmp_path: Path) -> None:
-    """In a session that the SDK knows of, half a line at the hand-over included; nothing is answered twice."""
+    """In a session that the SDK knows of; nothing is answered twice.
+
+    Of a line of a megabyte a part comes before the gateway is loaded and the rest after.
+    """
     prepared(tmp_path)
+    arguments = {"query": "x", "padding": "y" * 1_000_000}
+    long = line("tools/call", 4, name="retrieve_tools", arguments=arguments)
     async with started(tmp_path, held_at=FIRST) as start:
         start.send("initialize", 1, **HELLO)
         start.send("notifications/initialized")
         start.send("tools/call", 2, **SEARCH)
         start.send("ping", 3)
-        start.stdin.write(line("ping", 4)[:20])
+        start.stdin.write(long[:700_000])
         await start.answers(1, 3)
         await start.held()
         start.let_go()
         assert (await start.answers(2))[2]["result"]["structuredContent"]["total"] == 0
-        start.stdin.write(line("ping", 4)[20:])
+        start.stdin.write(long[700_000:])
         start.send("initialize", 5, **HELLO)
         answers = await start.answers(4, 5)
+        assert "padding" in json.dumps(answers[4])
         assert "initialized already" in answers[5]["error"]["message"]
         start.stdin.close()
         assert await start.ended() == 0
@@ -200,24 +199,10 @@ async def test_a_probe_leaves_the_handshake_possible(tmp_path: Path, when: str) 
 
 
 @pytest.mark.long  # starts processes; the like of it above is in every run
-async def test_a_long_line_is_handed_over_whole(tmp_path: Path) -> None:
-    """A megabyte, of which a part comes before the gateway is loaded and the rest after."""
-    prepared(tmp_path)
-    arguments = {"query": "x", "padding": "y" * 1_000_000}
-    call = line("tools/call", 2, name="retrieve_tools", arguments=arguments)
-    async with started(tmp_path, held_at=FIRST) as start:
-        start.stdin.write(line("initialize", 1, **HELLO) + call[:700_000])
-        await start.answers(1)
-        start.let_go()
-        start.stdin.write(call[700_000:] + line("ping", 3))
-        answers = await start.answers(2, 3)
-        assert "padding" in json.dumps(answers[2])
-
-
-@pytest.mark.long  # starts processes; the like of it above is in every run
-async def test_a_client_may_send_everything_at_once_and_close_its_end(tmp_path: Path) -> None:
+@pytest.mark.parametrize("starts", [1, pytest.param(2, marks=pytest.mark.soak)])
+async def test_a_client_may_send_everything_at_once_and_close_its_end(tmp_path: Path, starts: int) -> None:
     """As a script does; under one id for all, too. At the first start and at a later one."""
-    for _ in range(2):
+    for _ in range(starts):
         async with started(tmp_path) as start:
             start.stdin.write(line("initialize", 1, **HELLO) + line("notifications/initialized"))
             start.stdin.write(line("tools/list", 1) + line("ping", 2) + line("tools/call", 3, **SEARCH))
@@ -324,11 +309,7 @@ async def test_what_must_stop_the_start_stops_it_before_any_answer(
 async def test_a_list_that_needs_the_catalog_comes_with_it(tmp_path: Path) -> None:
     """As a start has recorded it: only the greeting is given at once."""
     few = {"LIST_ALL_BELOW_TOKENS": "100"}
-    async with started(tmp_path, **few) as start:
-        start.send("initialize", 1, **HELLO)
-        await start.answers(1)
-        start.stdin.close()
-        assert await start.ended() == 0
+    await rehearsed(tmp_path, (), "{}", **few)
     async with started(tmp_path, held_at=FIRST, **few) as start:
         await assert_only_the_list_waits(start)
         start.let_go()

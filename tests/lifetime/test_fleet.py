@@ -31,8 +31,10 @@ BUSY_S = 20.0
 HELD_UP_S = 2.0
 """Far less than a statement waits for a database that does not answer."""
 DECISIONS = {"block", "unblock", "approve", "make a token", "revoke"}
-CALLERS, CALLS = 4, 200
-"""At each gateway, and of each caller: about two seconds of load."""
+CALLERS = 4
+"""At each gateway."""
+PAUSE_S = 0.02
+"""Between two calls while a decision does not hold yet: calls without end would hold the gateways up."""
 IN_A_ROW = 9
 """Calls through a balancer after which a decision holds at all three gateways: it takes them about in turn."""
 
@@ -122,15 +124,21 @@ class Interleaving:
                 late_s = began_s - decided_s
                 assert late_s < self._limit_s, f"{decision} does not hold after {late_s:.2f} s"
                 in_a_row = 0
+                await asyncio.sleep(PAUSE_S)
             began_s = time.monotonic()
         self.took_s.setdefault(decision, []).append(held_s - decided_s)
 
 
 async def interleave(
-    replicas: list[Replica], decisions: int, limit_s: float, groups: int = 1, whole: Replica | None = None
+    replicas: list[Replica],
+    decisions: int,
+    limit_s: float,
+    tools: list[str] = TOOLS,
+    groups: int = 1,
+    whole: Replica | None = None,
 ) -> dict[str, list[float]]:
-    """What `Interleaving` finds with its decisions, by so many at a time."""
-    at_once = [Interleaving(replicas, TOOLS[place::groups], limit_s, whole) for place in range(groups)]
+    """What `Interleaving` finds with its decisions on these tools, by so many at a time."""
+    at_once = [Interleaving(replicas, tools[place::groups], limit_s, whole) for place in range(groups)]
     await asyncio.gather(*(each.decide(decisions // groups) for each in at_once))
     took_s: dict[str, list[float]] = {}
     for each in at_once:
@@ -150,19 +158,117 @@ def shown(took_s: dict[str, list[float]], what: str) -> float:
     return p99
 
 
-async def test_a_decision_at_one_holds_at_all(postgres: PostgresServer, tmp_path: Path) -> None:
-    """At once, as the database tells of it."""
+@pytest.fixture(scope="module")
+def anyio_backend() -> str:
+    """One event loop for all tests here: a fleet that is whole serves several."""
+    return "asyncio"
+
+
+@pytest.fixture(scope="module")
+async def whole_fleet(
+    postgres: PostgresServer, tmp_path_factory: pytest.TempPathFactory
+) -> AsyncIterator[list[Replica]]:
+    """Three gateways; the last test that has them kills one."""
     url = postgres.url(postgres.new_database())
-    async with fleet(tmp_path, url, trust="manual") as replicas:
-        took_s = await interleave(replicas, 20, BUSY_S)
-        shown(took_s, "told")
-        assert set(took_s) == DECISIONS
+    async with fleet(tmp_path_factory.mktemp("whole"), url, trust="manual") as replicas:
+        yield replicas
+
+
+async def test_a_decision_at_one_holds_at_all(whole_fleet: list[Replica]) -> None:
+    """At once, as the database tells of it."""
+    took_s = await interleave(whole_fleet, 20, BUSY_S, TOOLS[2:])
+    shown(took_s, "told")
+    assert set(took_s) == DECISIONS
+
+
+async def test_a_killed_gateway_takes_only_its_own_along(whole_fleet: list[Replica]) -> None:
+    """Calls and sessions at the others go on while it is killed under load, and a decision made there stands."""
+    await kill_one(whole_fleet, calls=50)
+
+
+@pytest.mark.soak
+async def test_a_gateway_that_is_killed_under_long_load_takes_only_its_own_along(
+    postgres: PostgresServer, tmp_path: Path
+) -> None:
+    """The same for about two seconds of load."""
+    async with fleet(tmp_path, postgres.url(postgres.new_database())) as replicas:
+        await kill_one(replicas, calls=200)
+
+
+async def kill_one(replicas: list[Replica], calls: int) -> None:
+    """Kills the first gateway while each caller of the others makes so many calls; asserts on all that is left."""
+    victim, *others = replicas
+    await victim.decide("block", TOOLS[0])
+    lost, *kept = [await replica.new_session() for replica in replicas]
+    await kill_halfway((victim, lost), list(zip(others, kept, strict=True)), calls)
+    for replica in others:
+        assert not await replica.is_executed(TOOLS[0])
+        assert await replica.is_executed(TOOLS[1])
+    echo = {"name": "call_tool_destructive", "arguments": {"name": "up:echo", "args": {"text": "x"}}}
+    for replica, session in zip(others, kept, strict=True):
+        assert (await replica.in_session(lost, "tools/call", echo)).status_code == 404
+        answer = await replica.in_session(session, "tools/call", echo)
+        assert answer.json()["result"]["content"][0]["text"] == "said x", answer.text
+    with pytest.raises(httpx2.TransportError):
+        await victim.in_session(lost, "tools/call", echo)
+
+
+async def kill_halfway(victim: tuple[Replica, str], others: list[tuple[Replica, str]], calls: int) -> None:
+    """Kills a gateway once half of the calls at the others were answered; each of those is answered rightly.
+
+    Args:
+        victim: The gateway and a session of it. What the kill leaves unanswered there is nobody's fault.
+        others: Likewise. One of the callers at each calls in the session, the others without one.
+        calls: Of each caller at one of the others.
+    """
+    answered: Counter[str] = Counter()
+    is_halfway = asyncio.Event()
+
+    async def call_on(replica: Replica, session: str | None, caller: int, numbers: Iterable[int]) -> None:
+        for number in numbers:
+            text = f"{caller}-{number}"
+            assert await said(replica, text, session) == f"said {text}"
+            answered[replica.base] += 1
+            if sum(answered[other.base] for other, _ in others) >= len(others) * CALLERS * calls // 2:
+                is_halfway.set()
+
+    async def call_until_killed(replica: Replica, session: str | None, caller: int) -> None:
+        with pytest.raises(httpx2.TransportError):
+            await call_on(replica, session, caller, itertools.count())
+        assert is_halfway.is_set()
+
+    began_s = time.monotonic()
+    async with asyncio.timeout(DEADLINE_S), asyncio.TaskGroup() as group:
+        for caller in range(CALLERS):
+            for replica, session in others:
+                group.create_task(call_on(replica, None if caller else session, caller, range(calls)))
+            group.create_task(call_until_killed(victim[0], None if caller else victim[1], caller))
+        await is_halfway.wait()
+        victim[0].process.send_signal(signal.SIGKILL)
+        killed_s, before = time.monotonic(), dict(answered)
+    counts = [(before.get(replica.base, 0), answered[replica.base]) for replica, _ in (victim, *others)]
+    print(f"killed after {killed_s - began_s:.2f} s of {time.monotonic() - began_s:.2f} s; calls answered: {counts}")
+    assert counts[0][0] > 0
+    assert all(0 < then < now == CALLERS * calls for then, now in counts[1:])
+
+
+async def said(replica: Replica, text: str, session: str | None) -> str:
+    """What the small server's `echo` answers, in a session of the handshake era or without one."""
+    if session is None:
+        result = await replica.call("echo", text)
+    else:
+        echo = {"name": "call_tool_destructive", "arguments": {"name": "up:echo", "args": {"text": text}}}
+        answer = await replica.in_session(session, "tools/call", echo)
+        assert answer.status_code == 200, answer.text
+        result = answer.json()["result"]
+    answered: str = result["content"][0]["text"]
+    return answered
 
 
 async def test_a_decision_holds_at_all_through_a_pooler(postgres: PostgresServer, tmp_path: Path) -> None:
     """Notifications do not pass it; the gateways say so once, and look every second."""
     with pooled(postgres, postgres.new_database()) as url:
-        async with fleet(tmp_path, url, trust="manual") as replicas:
+        async with fleet(tmp_path, url, 2, trust="manual") as replicas:
             shown(await interleave(replicas, 12, BUSY_S), "through a pooler")
     for replica in replicas:
         log = replica.log.read_text()
@@ -234,76 +340,6 @@ async def test_a_thousand_decisions_through_a_balancer(postgres: PostgresServer,
         took_s = await interleave(replicas, 1_000, POLLED_S, whole=whole)
         assert set(took_s) == DECISIONS
         assert shown(took_s, "through haproxy") <= TOLD_S
-
-
-async def test_a_killed_gateway_takes_only_its_own_along(postgres: PostgresServer, tmp_path: Path) -> None:
-    """Calls and sessions at the others go on while it is killed under load, and a decision made there stands."""
-    async with fleet(tmp_path, postgres.url(postgres.new_database())) as replicas:
-        victim, *others = replicas
-        await victim.decide("block", TOOLS[0])
-        lost, *kept = [await replica.new_session() for replica in replicas]
-        await kill_halfway((victim, lost), list(zip(others, kept, strict=True)))
-        for replica in others:
-            assert not await replica.is_executed(TOOLS[0])
-            assert await replica.is_executed(TOOLS[1])
-        echo = {"name": "call_tool_destructive", "arguments": {"name": "up:echo", "args": {"text": "x"}}}
-        for replica, session in zip(others, kept, strict=True):
-            assert (await replica.in_session(lost, "tools/call", echo)).status_code == 404
-            answer = await replica.in_session(session, "tools/call", echo)
-            assert answer.json()["result"]["content"][0]["text"] == "said x", answer.text
-        with pytest.raises(httpx2.TransportError):
-            await victim.in_session(lost, "tools/call", echo)
-
-
-async def kill_halfway(victim: tuple[Replica, str], others: list[tuple[Replica, str]]) -> None:
-    """Kills a gateway once half of many calls at the others were answered; each of those is answered rightly.
-
-    Args:
-        victim: The gateway and a session of it. What the kill leaves unanswered there is nobody's fault.
-        others: Likewise. One of the callers at each calls in the session, the others without one.
-    """
-    answered: Counter[str] = Counter()
-    is_halfway = asyncio.Event()
-
-    async def call_on(replica: Replica, session: str | None, caller: int, calls: Iterable[int]) -> None:
-        for number in calls:
-            text = f"{caller}-{number}"
-            assert await said(replica, text, session) == f"said {text}"
-            answered[replica.base] += 1
-            if sum(answered[other.base] for other, _ in others) >= len(others) * CALLERS * CALLS // 2:
-                is_halfway.set()
-
-    async def call_until_killed(replica: Replica, session: str | None, caller: int) -> None:
-        with pytest.raises(httpx2.TransportError):
-            await call_on(replica, session, caller, itertools.count())
-        assert is_halfway.is_set()
-
-    began_s = time.monotonic()
-    async with asyncio.timeout(DEADLINE_S), asyncio.TaskGroup() as group:
-        for caller in range(CALLERS):
-            for replica, session in others:
-                group.create_task(call_on(replica, None if caller else session, caller, range(CALLS)))
-            group.create_task(call_until_killed(victim[0], None if caller else victim[1], caller))
-        await is_halfway.wait()
-        victim[0].process.send_signal(signal.SIGKILL)
-        killed_s, before = time.monotonic(), dict(answered)
-    counts = [(before.get(replica.base, 0), answered[replica.base]) for replica, _ in (victim, *others)]
-    print(f"killed after {killed_s - began_s:.2f} s of {time.monotonic() - began_s:.2f} s; calls answered: {counts}")
-    assert counts[0][0] > 0
-    assert all(0 < then < now == CALLERS * CALLS for then, now in counts[1:])
-
-
-async def said(replica: Replica, text: str, session: str | None) -> str:
-    """What the small server's `echo` answers, in a session of the handshake era or without one."""
-    if session is None:
-        result = await replica.call("echo", text)
-    else:
-        echo = {"name": "call_tool_destructive", "arguments": {"name": "up:echo", "args": {"text": text}}}
-        answer = await replica.in_session(session, "tools/call", echo)
-        assert answer.status_code == 200, answer.text
-        result = answer.json()["result"]
-    answered: str = result["content"][0]["text"]
-    return answered
 
 
 @pytest.mark.soak

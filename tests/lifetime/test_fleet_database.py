@@ -7,9 +7,10 @@ import shutil
 import subprocess
 import tempfile
 import time
-from collections.abc import Awaitable, Callable, Iterator, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
+from typing import NamedTuple
 
 import pytest
 from postgres_server import PASSWORD, USER, PostgresServer, running_server, standby_of
@@ -202,52 +203,81 @@ async def test_a_full_disk_of_the_database_costs_nothing_that_was_stored_or_hear
 # --- a server that neither answers nor fails
 
 
-async def test_no_call_waits_for_a_database_that_stands_still(postgres: PostgresServer, tmp_path: Path) -> None:
-    """Calls in both eras and at every address; what is stored for an answer is waited for briefly."""
-    database = postgres.new_database()
+class Pair(NamedTuple):
+    """Two gateways that no test ends.
+
+    Attributes:
+        replicas: Both.
+        role: Under which they use the database.
+        database: Of both.
+    """
+
+    replicas: list[Replica]
+    role: str
+    database: str
+
+
+@pytest.fixture(scope="module")
+def anyio_backend() -> str:
+    """One event loop for all tests here: gateways that no test ends serve several."""
+    return "asyncio"
+
+
+@pytest.fixture(scope="module")
+async def same_pair(postgres: PostgresServer, tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Pair]:
+    """Gateways that make toolsets and cut results, with a password of their own."""
+    role, database = f"gateway_{time.time_ns()}", postgres.new_database()
+    postgres.execute(f"CREATE ROLE {role} LOGIN PASSWORD '{PASSWORD}'")
+    postgres.execute(f"ALTER DATABASE {database} OWNER TO {role}")
     story = {"ROUTING_TYPE": "DYNAMIC", "TRUNCATE_OUTPUT_LEN": "300"}
-    async with fleet(tmp_path, postgres.url(database), 2, **story) as (one, other):
-        query, body = {"query": "up:echo"}, {"name": "agent", "access": "destructive"}
-        found = (await other.ask("retrieve_tools", query))["structuredContent"]
-        place = f"/mcp/t/{found['toolset']['handle']}"
-        token = (await one.rest("POST", "tokens", body)).json()["token"]
-        await until_so(lambda: one.admits(token))
-        session = await one.new_session()
-        await other.decide("block", TOOLS[0])
-        await until_so(refuses(one, TOOLS[0]))
-        words = {"name": "call_tool_destructive", "arguments": {"name": "up:echo", "args": {"text": "x"}}}
+    async with fleet(tmp_path_factory.mktemp("pair"), postgres.url(database, user=role), 2, **story) as replicas:
+        yield Pair(replicas, role, database)
 
-        async def in_session() -> bool:
-            return (await one.in_session(session, "tools/call", words)).json()["result"].get("isError", False) is False
 
-        async def in_toolset() -> bool:
-            return not (await one.ask("up__echo", {"text": "x"}, place)).get("isError", False)
+async def test_no_call_waits_for_a_database_that_stands_still(postgres: PostgresServer, same_pair: Pair) -> None:
+    """Calls in both eras and at every address; what is stored for an answer is waited for briefly."""
+    one, other = same_pair.replicas
+    query, body = {"query": "up:echo"}, {"name": "agent", "access": "destructive"}
+    found = (await other.ask("retrieve_tools", query))["structuredContent"]
+    place = f"/mcp/t/{found['toolset']['handle']}"
+    token = (await one.rest("POST", "tokens", body)).json()["token"]
+    await until_so(lambda: one.admits(token))
+    session = await one.new_session()
+    await other.decide("block", TOOLS[0])
+    await until_so(refuses(one, TOOLS[0]))
+    words = {"name": "call_tool_destructive", "arguments": {"name": "up:echo", "args": {"text": "x"}}}
 
-        ways = {
-            "a plain call": lambda: one.is_executed("echo"),
-            "an agent's token": lambda: one.admits(token),
-            "a session": in_session,
-            "a toolset": in_toolset,
-            "a blocked tool": refuses(one, TOOLS[0]),
-            "a new session": one.new_session,
-        }
-        storing = {"a search that makes a toolset": lambda: one.finds("echo"), "a cut result": lambda: reads_rest(one)}
-        assert await in_toolset()  # the other one's is looked up once
-        unseen = (await other.ask("retrieve_tools", query))["structuredContent"]["toolset"]["handle"]
-        longest_s = dict.fromkeys(ways | storing, 0.0)
-        with postgres.frozen():
-            for _ in range(5):
-                for way, ask in (ways | storing).items():
-                    began_s = time.monotonic()
-                    assert await ask(), way
-                    longest_s[way] = max(longest_s[way], time.monotonic() - began_s)
-            unknown = await one.post("up__echo", {"text": "x"}, f"/mcp/t/{unseen}")
-            assert unknown.status_code == 503 and unknown.headers["retry-after"], unknown.text
-        print(", ".join(f"{way}: {seconds * 1e3:.1f} ms" for way, seconds in longest_s.items()))
-        assert max(longest_s[way] for way in ways) < LOG_S, "a call waited for the database"
-        assert max(longest_s.values()) < CALL_WAIT_S + LOG_S
-        await until_so(one.is_back)
-        assert (await one.post("up__echo", {"text": "x"}, f"/mcp/t/{unseen}")).status_code == 200
+    async def in_session() -> bool:
+        return (await one.in_session(session, "tools/call", words)).json()["result"].get("isError", False) is False
+
+    async def in_toolset() -> bool:
+        return not (await one.ask("up__echo", {"text": "x"}, place)).get("isError", False)
+
+    ways = {
+        "a plain call": lambda: one.is_executed("echo"),
+        "an agent's token": lambda: one.admits(token),
+        "a session": in_session,
+        "a toolset": in_toolset,
+        "a blocked tool": refuses(one, TOOLS[0]),
+        "a new session": one.new_session,
+    }
+    storing = {"a search that makes a toolset": lambda: one.finds("echo"), "a cut result": lambda: reads_rest(one)}
+    assert await in_toolset()  # the other one's is looked up once
+    unseen = (await other.ask("retrieve_tools", query))["structuredContent"]["toolset"]["handle"]
+    longest_s = dict.fromkeys(ways | storing, 0.0)
+    with postgres.frozen():
+        for _ in range(5):
+            for way, ask in (ways | storing).items():
+                began_s = time.monotonic()
+                assert await ask(), way
+                longest_s[way] = max(longest_s[way], time.monotonic() - began_s)
+        unknown = await one.post("up__echo", {"text": "x"}, f"/mcp/t/{unseen}")
+        assert unknown.status_code == 503 and unknown.headers["retry-after"], unknown.text
+    print(", ".join(f"{way}: {seconds * 1e3:.1f} ms" for way, seconds in longest_s.items()))
+    assert max(longest_s[way] for way in ways) < LOG_S, "a call waited for the database"
+    assert max(longest_s.values()) < CALL_WAIT_S + LOG_S
+    await until_so(one.is_back)
+    assert (await one.post("up__echo", {"text": "x"}, f"/mcp/t/{unseen}")).status_code == 200
 
 
 async def reads_rest(each: Replica) -> bool:
@@ -262,47 +292,45 @@ async def reads_rest(each: Replica) -> bool:
 
 
 async def test_a_password_that_is_withdrawn_under_load_is_said_and_costs_no_call(
-    postgres: PostgresServer, tmp_path: Path
+    postgres: PostgresServer, same_pair: Pair
 ) -> None:
     """Its connections end at the same moment. Neither password is told, and it goes on once the old one fits again."""
-    role, database = f"gateway_{time.time_ns()}", postgres.new_database()
-    postgres.execute(f"CREATE ROLE {role} LOGIN PASSWORD '{PASSWORD}'")
-    postgres.execute(f"ALTER DATABASE {database} OWNER TO {role}")
-    async with fleet(tmp_path, postgres.url(database, user=role), 2) as replicas:
-        one, two = replicas
-        await one.decide("block", TOOLS[0])
-        await until_so(refuses(two, TOOLS[0]))
-        is_over = asyncio.Event()
+    replicas, role, database = same_pair
+    one, two = replicas
+    blocked, later, called = TOOLS[10:13]
+    await one.decide("block", blocked)
+    await until_so(refuses(two, blocked))
+    is_over = asyncio.Event()
 
-        async def load(each: Replica) -> int:
-            for number in itertools.count():
-                if is_over.is_set():
-                    return number
-                assert await each.is_executed("echo")
-                await asyncio.sleep(0.005)
-            raise AssertionError
+    async def load(each: Replica) -> int:
+        for number in itertools.count():
+            if is_over.is_set():
+                return number
+            assert await each.is_executed(called)
+            await asyncio.sleep(0.005)
+        raise AssertionError
 
-        loads = [asyncio.ensure_future(load(each)) for each in replicas]
-        postgres.execute(f"ALTER ROLE {role} PASSWORD 'an0ther'")
-        postgres.execute(f"SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE usename = '{role}'")
-        for each in replicas:
-            await until_so(each.is_lost)
-            answer = await each.asked_to("block", TOOLS[1])
-            assert (answer.status_code, answer.headers["retry-after"]) == (503, "5"), answer.text
-            for text in (answer.text, await each.degraded()):
-                assert "password authentication failed for user" in text and role in text
-            assert not await each.is_executed(TOOLS[0])
-        postgres.execute(f"ALTER ROLE {role} PASSWORD '{PASSWORD}'")
-        for each in replicas:
-            await until_so(each.is_back)
-        is_over.set()
-        calls = sum(await asyncio.gather(*loads))
-        await one.decide("block", TOOLS[1])
-        await until_so(refuses(two, TOOLS[1]))
-        stored = "SELECT count(*) FROM activity WHERE subject = 'up:echo' AND outcome = 'ok'"
-        await until(lambda: postgres.value(stored, database) == calls)
-        print(f"{calls:,} calls, each stored once")
-        for each in replicas:
-            log = each.log.read_text()
-            assert PASSWORD not in log and "an0ther" not in log
-            assert log.count("password authentication failed") <= 3, log
+    loads = [asyncio.ensure_future(load(each)) for each in replicas]
+    postgres.execute(f"ALTER ROLE {role} PASSWORD 'an0ther'")
+    postgres.execute(f"SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE usename = '{role}'")
+    for each in replicas:
+        await until_so(each.is_lost)
+        answer = await each.asked_to("block", later)
+        assert (answer.status_code, answer.headers["retry-after"]) == (503, "5"), answer.text
+        for text in (answer.text, await each.degraded()):
+            assert "password authentication failed for user" in text and role in text
+        assert not await each.is_executed(blocked)
+    postgres.execute(f"ALTER ROLE {role} PASSWORD '{PASSWORD}'")
+    for each in replicas:
+        await until_so(each.is_back)
+    is_over.set()
+    calls = sum(await asyncio.gather(*loads))
+    await one.decide("block", later)
+    await until_so(refuses(two, later))
+    stored = f"SELECT count(*) FROM activity WHERE subject = 'up:{called}' AND outcome = 'ok'"
+    await until(lambda: postgres.value(stored, database) == calls)
+    print(f"{calls:,} calls, each stored once")
+    for each in replicas:
+        log = each.log.read_text()
+        assert PASSWORD not in log and "an0ther" not in log
+        assert log.count("password authentication failed") <= 3, log

@@ -18,7 +18,6 @@ pytestmark = [pytest.mark.anyio, pytest.mark.long]
 
 LARGE = tuple(map(int, os.environ.get("FLEET_SIZE", "20x10000").split("x")))
 """Gateways and tools of the soak."""
-CHANGES = 40
 MOST_MS = 5.0
 """CPU time that a decision, or a change of a list, may cost a gateway that did not make it."""
 SPARE_BYTES = 7 << 30
@@ -65,9 +64,11 @@ async def ms_of(others: Sequence[Replica], work_s: float) -> list[float]:
     return [(cpu_s(each) - was) * 1e3 for each, was in zip(others, before, strict=True)]
 
 
-@pytest.mark.parametrize(("count", "tools"), [(3, 1_000), pytest.param(*LARGE, marks=pytest.mark.soak)])
+@pytest.mark.parametrize(
+    ("count", "tools", "changes"), [(2, 1_000, 20), pytest.param(*LARGE, 40, marks=pytest.mark.soak)]
+)
 async def test_a_change_costs_each_gateway_little(
-    postgres: PostgresServer, tmp_path: Path, count: int, tools: int
+    postgres: PostgresServer, tmp_path: Path, count: int, tools: int, changes: int
 ) -> None:
     """However many tools there are; each is started on what is stored, one after the other."""
     names = ["echo", *(f"tool{number}" for number in range(tools - 1))]
@@ -93,11 +94,11 @@ async def test_a_change_costs_each_gateway_little(
         idle_ms = [ms / REST_S for ms in await ms_of(others, REST_S)]
 
         async def block() -> None:
-            for number in range(CHANGES):
+            for number in range(changes):
                 await first.decide("unblock" if number % 2 else "block", f"tool{number // 2}")
 
         async def relist() -> None:
-            for number in range(CHANGES):
+            for number in range(changes):
                 server.list_words(*names, *(f"extra{each}" for each in range(number + 1)))
                 answer = await first.rest("POST", "servers/up/refresh")
                 assert answer.status_code == 200, answer.text
@@ -109,14 +110,14 @@ async def test_a_change_costs_each_gateway_little(
             await asyncio.sleep(REST_S)
             passed_s = time.monotonic() - began_s
             used_ms = [(cpu_s(each) - was) * 1e3 for each, was in zip(others, before, strict=True)]
-            each_ms = sorted((used - idle * passed_s) / CHANGES for used, idle in zip(used_ms, idle_ms, strict=True))
+            each_ms = sorted((used - idle * passed_s) / changes for used, idle in zip(used_ms, idle_ms, strict=True))
             print(
                 f"{what}: CPU of a gateway that did not make the change p50 {median(each_ms):.2f} ms, "
                 f"most {each_ms[-1]:.2f} ms; at rest {median(idle_ms):.2f} ms a second; {passed_s:.0f} s"
             )
             usual_ms[change] = median(each_ms)
         for each in others:
-            await until_so(lambda each=each: each.finds(f"extra{CHANGES - 1}"))
+            await until_so(lambda each=each: each.finds(f"extra{changes - 1}"))
         # Each decision is told by itself, and lists that follow each other together: neither may cost more.
         assert usual_ms[block] <= MOST_MS
         assert usual_ms[relist] <= MOST_MS

@@ -11,7 +11,7 @@ from contextlib import asynccontextmanager, suppress
 from functools import partial
 from pathlib import Path
 from statistics import median
-from typing import Any
+from typing import Any, NamedTuple
 
 import httpx2
 import keyring
@@ -34,11 +34,15 @@ EXTENDED = ASKING.with_name("extended_upstream.py")
 TASKS = "io.modelcontextprotocol/tasks"
 ABLE = {**META, "io.modelcontextprotocol/clientCapabilities": {"elicitation": {"form": {}}}}
 KNOWS_TASKS = {**META, "io.modelcontextprotocol/clientCapabilities": {"extensions": {TASKS: {}}}}
-with_and_without_key = pytest.mark.parametrize("key", [KEY, ""], ids=["key", "no key"])
+KEYS = {"key": KEY, "no key": ""}
 """Of gateways that were given a secret key, and of those that share what the database has; an empty one is none."""
+with_key = pytest.mark.parametrize("world", [KEY], ids=["key"], indirect=True)
+MOST_CHARS = "3000"
+"""A longer result is cut."""
 NOTICED_S = 20.0
 """Much less than a token that was verified is trusted without another look."""
-LOGIN = "/api/v1/servers/web/login"
+LOGIN = "/api/v1/servers/{}/login"
+"""Of a server."""
 
 
 @asynccontextmanager
@@ -81,67 +85,95 @@ async def request(each: Replica, method: str, named: str, path: str = "/mcp", **
     return result
 
 
-@with_and_without_key
-async def test_a_server_s_questions_are_answered_at_the_other_one(
-    postgres: PostgresServer, tmp_path: Path, key: str
-) -> None:
-    """Round after round, each at another gateway than the one that passed on the question."""
-    asking = {"command": sys.executable, "args": ["-S", str(ASKING), str(tmp_path / "ledger")], "input_requests": True}
-    async with pair(tmp_path, postgres, {"asking": asking}, SECRET_KEY=key) as (one, two):
-        arguments = {"name": "asking:ask", "args": {"label": "Luca", "rounds": 3}}
-        result = await call(one, "call_tool_destructive", arguments=arguments)
-        for number, each in enumerate((two, one, two), start=1):
-            assert result["resultType"] == "input_required", result
-            (name, question), *_ = result["inputRequests"].items()
-            assert f"round {number}" in question["params"]["message"]
-            given = {name: {"action": "accept", "content": {"name": f"answer {number}"}}}
-            more = {"requestState": result["requestState"], "inputResponses": given}
-            result = await call(each, "call_tool_destructive", arguments=arguments, **more)
-        said = json.loads(result["content"][0]["text"])
-        assert said["state"] == "Luca/3" and said["answers"]["name"]["content"] == {"name": "answer 3"}
+class World(NamedTuple):
+    """Two gateways that no test here ends, and what is behind both.
+
+    Attributes:
+        one: The first gateway.
+        two: The other one.
+        ledger: Of the server `tasks`: a line for each request.
+        server: `web`, which wants a sign-in, and gives tokens that are soon over.
+    """
+
+    one: Replica
+    two: Replica
+    ledger: Path
+    server: Guarded
 
 
-@with_and_without_key
-async def test_a_task_is_looked_at_and_cancelled_at_the_other_one(
-    postgres: PostgresServer, tmp_path: Path, key: str
-) -> None:
-    """Under the id that its client got at the first, which holds there as before."""
-    state, ledger = tmp_path / "state", tmp_path / "tasks"
+@pytest.fixture(scope="module")
+def anyio_backend() -> str:
+    """One event loop for all tests here: gateways that no test ends serve several."""
+    return "asyncio"
+
+
+@pytest.fixture(scope="module", params=KEYS.values(), ids=KEYS)
+async def world(
+    request: pytest.FixtureRequest, postgres: PostgresServer, tmp_path_factory: pytest.TempPathFactory
+) -> AsyncIterator[World]:
+    """In front of a server that asks, and one with tasks; with a key, also of two that want a sign-in.
+
+    Those are `web` and `again`; gateways that were given no key keep no sign-ins in a database.
+    """
+    folder = tmp_path_factory.mktemp("world")
+    state, ledger = folder / "state", folder / "tasks"
     state.write_text(json.dumps({"extensions": {TASKS: {}}}))
     ledger.touch()
     extended = runpy.run_path(str(EXTENDED))
+    asking = {"command": sys.executable, "args": ["-S", str(ASKING), str(folder / "ledger")], "input_requests": True}
+    settings = {"SECRET_KEY": str(request.param), "ROUTING_TYPE": "DYNAMIC", "TRUNCATE_OUTPUT_LEN": MOST_CHARS}
     async with (
         listening(extended["asgi"](extended["Extended"]("modern", state, ledger))) as base,
-        pair(tmp_path, postgres, {"web": {"url": f"{base}/mcp"}}, SECRET_KEY=key) as (one, two),
+        guarded() as web,
+        guarded() as again,
     ):
-        states = [{"status": "working", "statusMessage": f"look {number}"} for number in range(4)]
-        arguments = {"name": "web:work", "args": {"states": states}}
-        begun = await call(one, "call_tool_destructive", arguments=arguments, _meta=KNOWS_TASKS)
-        assert begun["resultType"] == "task" and begun["status"] == "working", begun
-        task = {"taskId": begun["taskId"], "_meta": KNOWS_TASKS}
-        seen = [(await request(each, "tasks/get", begun["taskId"], **task))["statusMessage"] for each in (two, one)]
-        assert seen == ["look 1", "look 2"]
-        await request(two, "tasks/cancel", begun["taskId"], **task)
-        assert "tasks/cancel" in [json.loads(line)[0] for line in ledger.read_text().splitlines()]
+        web.provider.lifetime_s = again.provider.lifetime_s = 8
+        signed = {name: {"url": server.url, "oauth": True} for name, server in (("web", web), ("again", again))}
+        servers = {"asking": asking, "tasks": {"url": f"{base}/mcp"}, **(signed if request.param else {})}
+        async with pair(folder, postgres, servers, **settings) as (one, two):
+            yield World(one, two, ledger, web)
 
 
-async def test_a_toolset_and_a_cut_result_are_found_at_the_other_one(postgres: PostgresServer, tmp_path: Path) -> None:
+async def test_a_server_s_questions_are_answered_at_the_other_one(world: World) -> None:
+    """Round after round, each at another gateway than the one that passed on the question."""
+    one, two, *_ = world
+    arguments = {"name": "asking:ask", "args": {"label": "Luca", "rounds": 3}}
+    result = await call(one, "call_tool_destructive", arguments=arguments)
+    for number, each in enumerate((two, one, two), start=1):
+        assert result["resultType"] == "input_required", result
+        (name, question), *_ = result["inputRequests"].items()
+        assert f"round {number}" in question["params"]["message"]
+        given = {name: {"action": "accept", "content": {"name": f"answer {number}"}}}
+        more = {"requestState": result["requestState"], "inputResponses": given}
+        result = await call(each, "call_tool_destructive", arguments=arguments, **more)
+    said = json.loads(result["content"][0]["text"])
+    assert said["state"] == "Luca/3" and said["answers"]["name"]["content"] == {"name": "answer 3"}
+
+
+async def test_a_task_is_looked_at_and_cancelled_at_the_other_one(world: World) -> None:
+    """Under the id that its client got at the first, which holds there as before."""
+    one, two, ledger, _ = world
+    states = [{"status": "working", "statusMessage": f"look {number}"} for number in range(4)]
+    arguments = {"name": "tasks:work", "args": {"states": states}}
+    begun = await call(one, "call_tool_destructive", arguments=arguments, _meta=KNOWS_TASKS)
+    assert begun["resultType"] == "task" and begun["status"] == "working", begun
+    task = {"taskId": begun["taskId"], "_meta": KNOWS_TASKS}
+    seen = [(await request(each, "tasks/get", begun["taskId"], **task))["statusMessage"] for each in (two, one)]
+    assert seen == ["look 1", "look 2"]
+    await request(two, "tasks/cancel", begun["taskId"], **task)
+    assert "tasks/cancel" in [json.loads(line)[0] for line in ledger.read_text().splitlines()]
+
+
+@with_key
+async def test_a_toolset_and_a_cut_result_are_found_at_the_other_one(world: World) -> None:
     """The address of a toolset answers there, and the rest of a long result is read there."""
-    async with pair(tmp_path, postgres, {}, ROUTING_TYPE="DYNAMIC", TRUNCATE_OUTPUT_LEN="300") as (one, two):
-        found = (await call(one, "retrieve_tools", arguments={"query": "up:tool3"}))["structuredContent"]
-        handle = found["toolset"]["handle"]
-        result = await call(two, "up__tool3", f"/mcp/t/{handle}", arguments={"text": "y" * 5_000})
-        key = next(iter(result["_meta"].values()))["key"]
-        page = await call(one, "read_output", arguments={"key": key, "offset": 0})
-        assert "yyyy" in page["content"][0]["text"], page
-
-
-@pytest.fixture
-async def server() -> AsyncIterator[Guarded]:
-    """A server that wants a sign-in, and gives tokens that are soon over."""
-    async with guarded() as made:
-        made.provider.lifetime_s = 8
-        yield made
+    one, two, *_ = world
+    found = (await call(one, "retrieve_tools", arguments={"query": "up:tool3"}))["structuredContent"]
+    handle = found["toolset"]["handle"]
+    result = await call(two, "up__tool3", f"/mcp/t/{handle}", arguments={"text": "y" * 5_000})
+    key = next(iter(result["_meta"].values()))["key"]
+    page = await call(one, "read_output", arguments={"key": key, "offset": 0})
+    assert "yyyy" in page["content"][0]["text"], page
 
 
 async def asked(each: Replica, verb: str, path: str, body: dict[str, Any] | None = None) -> httpx2.Response:
@@ -150,63 +182,63 @@ async def asked(each: Replica, verb: str, path: str, body: dict[str, Any] | None
     return await each.client.request(verb, f"{each.base}{path}", json=body, headers=headers)
 
 
-async def test_a_sign_in_at_a_server_is_finished_at_the_other_one(
-    postgres: PostgresServer, tmp_path: Path, server: Guarded
-) -> None:
+@with_key
+async def test_a_sign_in_at_a_server_is_finished_at_the_other_one(world: World) -> None:
     """It is shown there, takes the address at which the browser ended, and serves both; each renewal is made once."""
-    async with pair(tmp_path, postgres, {"web": {"url": server.url, "oauth": True}}) as (one, two):
-        assert (await asked(two, "GET", LOGIN)).json()["state"] == "none"
-        begun = (await asked(one, "POST", LOGIN)).json()
-        shown = (await asked(two, "GET", LOGIN)).json()
-        assert shown == begun and shown["state"] == "waiting"
-        ended = await redirect_of(shown["url"])
-        wrong = await asked(two, "POST", f"{LOGIN}/address", {"address": ended.replace("state=", "state=x")})
-        assert (wrong.status_code, wrong.json()["error"]["code"]) == (409, "sign_in_unknown")
-        taken = await asked(two, "POST", f"{LOGIN}/address", {"address": ended})
-        assert taken.status_code == 200, taken.text
-        for each in (one, two):
+    one, two, _, server = world
+    login = LOGIN.format("web")
+    assert (await asked(two, "GET", login)).json()["state"] == "none"
+    begun = (await asked(one, "POST", login)).json()
+    shown = (await asked(two, "GET", login)).json()
+    assert shown == begun and shown["state"] == "waiting"
+    ended = await redirect_of(shown["url"])
+    wrong = await asked(two, "POST", f"{login}/address", {"address": ended.replace("state=", "state=x")})
+    assert (wrong.status_code, wrong.json()["error"]["code"]) == (409, "sign_in_unknown")
+    taken = await asked(two, "POST", f"{login}/address", {"address": ended})
+    assert taken.status_code == 200, taken.text
+    for each in (one, two):
 
-            async def is_done(each: Replica = each) -> bool:
-                return bool((await asked(each, "GET", LOGIN)).json()["state"] == "done")
+        async def is_done(each: Replica = each) -> bool:
+            return bool((await asked(each, "GET", login)).json()["state"] == "done")
 
-            async def is_served(each: Replica = each) -> bool:
-                result = await call(each, "call_tool_destructive", arguments={"name": "web:whoami", "args": {}})
-                return not result.get("isError", False)
-
-            await until_so(is_done)
-            await until_so(is_served)
-        await server.until(lambda: len(server.refreshes) >= 2)
-        for result in await asyncio.gather(
-            *(call(each, "call_tool_destructive", arguments={"name": "web:whoami", "args": {}}) for each in (one, two))
-        ):
-            assert result["content"][0]["text"] == "somebody"
-        used = [seen.form["refresh_token"] for seen in server.refreshes]
-        assert len(set(used)) == len(used)
-
-
-async def test_a_sign_in_that_is_begun_again_at_the_other_one_is_that_one_s(
-    postgres: PostgresServer, tmp_path: Path, server: Guarded
-) -> None:
-    """The address of the first no longer ends anything, at either gateway."""
-    async with pair(tmp_path, postgres, {"web": {"url": server.url, "oauth": True}}) as (one, two):
-        first = (await asked(one, "POST", LOGIN)).json()
-        second = (await asked(two, "POST", LOGIN)).json()
-        assert first["url"] != second["url"]
-
-        async def is_second(each: Replica = one) -> bool:
-            return bool((await asked(each, "GET", LOGIN)).json() == second)
-
-        await until_so(is_second)
-        for each in (one, two):
-            ended = await redirect_of(first["url"])
-            assert (await asked(each, "POST", f"{LOGIN}/address", {"address": ended})).status_code == 409
-        taken = await asked(one, "POST", f"{LOGIN}/address", {"address": await redirect_of(second["url"])})
-        assert taken.status_code == 200, taken.text
-
-        async def is_done() -> bool:
-            return bool((await asked(one, "GET", LOGIN)).json()["state"] == "done")
+        async def is_served(each: Replica = each) -> bool:
+            result = await call(each, "call_tool_destructive", arguments={"name": "web:whoami", "args": {}})
+            return not result.get("isError", False)
 
         await until_so(is_done)
+        await until_so(is_served)
+    await server.until(lambda: len(server.refreshes) >= 2)
+    for result in await asyncio.gather(
+        *(call(each, "call_tool_destructive", arguments={"name": "web:whoami", "args": {}}) for each in (one, two))
+    ):
+        assert result["content"][0]["text"] == "somebody"
+    used = [seen.form["refresh_token"] for seen in server.refreshes]
+    assert len(set(used)) == len(used)
+
+
+@with_key
+async def test_a_sign_in_that_is_begun_again_at_the_other_one_is_that_one_s(world: World) -> None:
+    """The address of the first no longer ends anything, at either gateway."""
+    one, two, *_ = world
+    login = LOGIN.format("again")
+    first = (await asked(one, "POST", login)).json()
+    second = (await asked(two, "POST", login)).json()
+    assert first["url"] != second["url"]
+
+    async def is_second(each: Replica = one) -> bool:
+        return bool((await asked(each, "GET", login)).json() == second)
+
+    await until_so(is_second)
+    for each in (one, two):
+        ended = await redirect_of(first["url"])
+        assert (await asked(each, "POST", f"{login}/address", {"address": ended})).status_code == 409
+    taken = await asked(one, "POST", f"{login}/address", {"address": await redirect_of(second["url"])})
+    assert taken.status_code == 200, taken.text
+
+    async def is_done() -> bool:
+        return bool((await asked(one, "GET", login)).json()["state"] == "done")
+
+    await until_so(is_done)
 
 
 class Turns:

@@ -69,7 +69,7 @@ async def degraded(client: Client, is_awaited: Callable[[list[str]], bool]) -> d
     """The first search with such reasons."""
     async with asyncio.timeout(DEADLINE_S):
         while not is_awaited((found := await client.search())["degraded"]):
-            pass
+            await asyncio.sleep(0.05)
     return found
 
 

@@ -157,9 +157,9 @@ async def killed_again_and_again(directory: Path, kills: int) -> None:
         assert len(lives.sidecars) > kills / 4
 
 
-async def test_twenty_kills_lose_no_vector(tmp_path: Path) -> None:
+async def test_eight_kills_lose_no_vector(tmp_path: Path) -> None:
     """Nor is one made twice, or linked to a tool of another text."""
-    await killed_again_and_again(tmp_path, 20)
+    await killed_again_and_again(tmp_path, 8)
 
 
 @pytest.mark.soak

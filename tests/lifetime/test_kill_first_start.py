@@ -16,8 +16,8 @@ pytestmark = [pytest.mark.anyio, pytest.mark.long]
 FIRST_STARTS = Path(__file__).parent / "first_starts.py"
 NEVER = 1_000_000
 KILLED = -9
-PAUSE_STEPS = 17
-"""There are some 250 steps; which of the seventeen groups of them is taken is different in each run."""
+PAUSE_STEPS = 37
+"""There are some 250 steps; which of the thirty-seven groups of them is taken is different in each run."""
 
 
 async def killed_at(directory: Path, first: int, pause: int) -> None:

@@ -49,9 +49,12 @@ async def test_kill_leaves_no_script_behind(tmp_path: Path, language: str) -> No
         await until(lambda: not any(map(is_alive, pids)), ORPHAN_S)
 
 
-@LANGUAGES
+@pytest.mark.parametrize("language", ["python", pytest.param("javascript", marks=pytest.mark.soak)])
 async def test_a_stop_gives_a_script_up_and_says_so(tmp_path: Path, language: str) -> None:
-    """After the time that every call gets; its call was made, so it may not simply be run again."""
+    """After the time that every call gets; its call was made, so it may not simply be run again.
+
+    The call is given up in the same way for both languages, and each script computes for those ten seconds.
+    """
     small = SmallServer(tmp_path / "world")
     async with connected(tmp_path / "data", small, CODE="both") as client:
         request_id, pids = await computing(client, small, language)

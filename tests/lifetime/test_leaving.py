@@ -1,4 +1,7 @@
-"""A stop that balancers hear of first: `/readyz` says no while everything is served on."""
+"""A stop that balancers hear of first: `/readyz` says no while everything is served on.
+
+That it says so without a delay, too, while calls are waited for, is in test_stop.py.
+"""
 
 import asyncio
 import json
@@ -10,7 +13,7 @@ from pathlib import Path
 import httpx2
 import pytest
 from test_stop import HttpClient
-from worlds import SmallServer, end, is_alive, started, text_of, until
+from worlds import SmallServer, end, is_alive, started, text_of
 
 pytestmark = [pytest.mark.anyio, pytest.mark.long]
 
@@ -85,16 +88,3 @@ async def test_after_the_delay_it_ends_as_without(tmp_path: Path) -> None:
         await gateway.told_to_stop()
         assert await asyncio.wait_for(gateway.process.wait(), 10.0) == 0
         assert not any(map(is_alive, small.pids()))
-
-
-async def test_a_gateway_that_waits_for_calls_is_not_ready(tmp_path: Path) -> None:
-    """Without a delay, too: what comes now would be refused."""
-    small = SmallServer(tmp_path / "world")
-    async with leaving(tmp_path, small) as gateway:
-        call = {"name": "up:wait", "args": {"text": "a"}}
-        waiting = asyncio.ensure_future(gateway.client.call("call_tool_write", call))
-        await until(lambda: "a" in small.waiting())
-        await gateway.told_to_stop()
-        assert await gateway.says("/readyz") == (503, "stopping")
-        small.let_go("a")
-        assert text_of(await waiting) == "said a"

@@ -91,10 +91,48 @@ async def standing(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Se
         yield gateway
 
 
+ROBUST = """
+from smart_mcp_proxy.cli import main
+from smart_mcp_proxy.cli.commands.operate import workers
+
+workers._HEALTHY_S = 0.0
+main()
+"""
+"""A gateway that takes each worker for healthy at once: one that is killed soon is replaced without a pause."""
+
+
+@pytest.fixture(scope="module")
+async def robust(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Served]:
+    """Such a gateway, for tests that kill workers and let them be replaced; the last one stops it."""
+    async with served(tmp_path_factory.mktemp("robust"), main=("-c", ROBUST)) as gateway:
+        yield gateway
+
+
 def victim_of(gateway: Served, session: Session) -> int:
     """The process that keeps a session."""
     number = f'"number": {session.worker}'.encode()
     return next(pid for pid in gateway.workers() if number in Path(f"/proc/{pid}/cmdline").read_bytes())
+
+
+async def test_a_client_that_leaves_takes_its_way_along(standing: Served) -> None:
+    """No worker keeps a descriptor of it."""
+
+    async def left(text: str) -> None:
+        async with shared_line(standing) as (line, _, other):
+            line.writer.write(wire(other, call("wait", text, 51)))
+            await until(lambda: text in standing.servers["alpha"].waiting())
+        standing.servers["alpha"].let_go(text)
+
+    await left("first")
+    kept = descriptors(standing)
+    for number in range(8):
+        await left(f"left-{number}")
+    await until(lambda: descriptors(standing) <= kept)
+
+
+def descriptors(gateway: Served) -> int:
+    """How many all workers have open."""
+    return sum(len(os.listdir(f"/proc/{pid}/fd")) for pid in gateway.workers())
 
 
 async def test_a_connection_stays_where_it_was_handed_to(standing: Served) -> None:
@@ -162,44 +200,28 @@ async def test_a_client_that_sends_no_more_gets_its_answer(standing: Served) -> 
         assert await line.reader.read() == b""
 
 
-async def test_a_stop_waits_for_relayed_answers(tmp_path: Path) -> None:
-    """Of a server that the other worker runs, longer than connections are waited for."""
-    async with served(tmp_path) as gateway, shared_line(gateway) as (line, _, other):
-        two: Any = [None, None]
-        name = next(name for name in NAMES if Worker(0, two, None).find_keeper_worker(name) == other.worker)
-        waiting = call("wait", "kept", 26)
-        waiting["params"]["arguments"]["name"] = f"{name}:wait"
-        line.writer.write(wire(other, waiting))
-        await until(lambda: "kept" in gateway.servers[name].waiting())
-        gateway.process.terminate()
-        await asyncio.sleep(3)  # the grace of connections is one second
-        gateway.servers[name].let_go("kept")
-        assert (await line.answer())["result"]["content"][0]["text"] == "said kept"
-        assert await asyncio.wait_for(gateway.process.wait(), DEADLINE_S) == 0
-
-
-async def test_a_relayed_request_ends_with_the_worker_that_had_it(tmp_path: Path) -> None:
+async def test_a_relayed_request_ends_with_the_worker_that_had_it(robust: Served) -> None:
     """Its client is not left waiting; a new connection is told that the session is gone."""
-    async with served(tmp_path) as gateway, shared_line(gateway) as (line, home, other):
-        victim = victim_of(gateway, other)
+    async with shared_line(robust) as (line, home, other):
+        victim = victim_of(robust, other)
         line.writer.write(wire(other, call("wait", "lost", 31)))
-        await until(lambda: "lost" in gateway.servers["alpha"].waiting())
+        await until(lambda: "lost" in robust.servers["alpha"].waiting())
         os.kill(victim, signal.SIGKILL)
         async with asyncio.timeout(DEADLINE_S):
             assert await line.reader.read() == b""
-        await until(lambda: is_replaced(victim, gateway.workers()))
+        await until(lambda: is_replaced(victim, robust.workers()))
         answer = await other.post(message("tools/list", {}))
         assert answer.status_code == 404
         assert await home.echo("alpha", "still") == "said still"
 
 
-async def test_an_idle_way_to_a_worker_that_was_replaced_is_made_anew(tmp_path: Path) -> None:
+async def test_an_idle_way_to_a_worker_that_was_replaced_is_made_anew(robust: Served) -> None:
     """The connection itself is as good as before."""
-    async with served(tmp_path) as gateway, shared_line(gateway) as (line, home, other):
+    async with shared_line(robust) as (line, home, other):
         await line.ask(other, message("ping", {}, 40))
-        victim = victim_of(gateway, other)
+        victim = victim_of(robust, other)
         os.kill(victim, signal.SIGKILL)
-        while not is_replaced(victim, gateway.workers()):  # a line that is idle for 5 s is closed
+        while not is_replaced(victim, robust.workers()):  # a line that is idle for 5 s is closed
             assert (await line.ask(home, message("ping", {}, 42)))["id"] == 42
             await asyncio.sleep(0.1)
         assert "error" in await line.ask(other, message("tools/list", {}, 41))
@@ -208,12 +230,12 @@ async def test_an_idle_way_to_a_worker_that_was_replaced_is_made_anew(tmp_path: 
 
 @pytest.mark.parametrize("is_read_first", [False, True], ids=["end first", "request first"])
 async def test_a_request_that_is_read_together_with_the_end_of_its_way_is_relayed(
-    tmp_path: Path, is_read_first: bool
+    robust: Served, is_read_first: bool
 ) -> None:
     """A busy worker learns in one turn of its loop that another one died, and what a client asks of the new one."""
-    async with served(tmp_path) as gateway, shared_line(gateway) as (line, home, other):
+    async with shared_line(robust) as (line, home, other):
         await line.ask(other, message("ping", {}, 43))
-        busy, victim = victim_of(gateway, home), victim_of(gateway, other)
+        busy, victim = victim_of(robust, home), victim_of(robust, other)
 
         async def ask() -> None:
             line.writer.write(wire(other, message("tools/list", {}, 44)))
@@ -224,7 +246,7 @@ async def test_a_request_that_is_read_together_with_the_end_of_its_way_is_relaye
             if is_read_first:  # the way still seems open then
                 await ask()
             os.kill(victim, signal.SIGKILL)
-            await until(lambda: is_replaced(victim, gateway.workers()))
+            await until(lambda: is_replaced(victim, robust.workers()))
             if not is_read_first:
                 await ask()
         finally:
@@ -233,12 +255,12 @@ async def test_a_request_that_is_read_together_with_the_end_of_its_way_is_relaye
         assert (await line.ask(home, message("ping", {}, 45)))["id"] == 45
 
 
-async def test_a_request_that_a_worker_never_read_is_relayed_anew(tmp_path: Path) -> None:
+async def test_a_request_that_a_worker_never_read_is_relayed_anew(robust: Served) -> None:
     """It was sent while that one hung, and the one in its place can answer it."""
-    async with served(tmp_path) as gateway, shared_line(gateway) as (line, home, other), plain_client() as client:
+    async with shared_line(robust) as (line, home, other), plain_client() as client:
         await line.ask(other, message("ping", {}, 49))
         await home.post(message("ping", {}), client)  # its connection is now where the line is
-        victim = victim_of(gateway, other)
+        victim = victim_of(robust, other)
         os.kill(victim, signal.SIGSTOP)
         line.writer.write(wire(other, message("tools/list", {}, 50)))
         await line.writer.drain()
@@ -248,23 +270,20 @@ async def test_a_request_that_a_worker_never_read_is_relayed_anew(tmp_path: Path
         assert (await line.ask(home, message("ping", {}, 52)))["id"] == 52
 
 
-async def test_a_client_that_leaves_takes_its_way_along(tmp_path: Path) -> None:
-    """No worker keeps a descriptor of it."""
-
-    async def left(text: str) -> None:
-        async with shared_line(gateway) as (line, _, other):
-            line.writer.write(wire(other, call("wait", text, 51)))
-            await until(lambda: text in gateway.servers["alpha"].waiting())
-        gateway.servers["alpha"].let_go(text)
-
-    async with served(tmp_path) as gateway:
-        await left("first")
-        kept = descriptors(gateway)
-        for number in range(8):
-            await left(f"left-{number}")
-        await until(lambda: descriptors(gateway) <= kept)
-
-
-def descriptors(gateway: Served) -> int:
-    """How many all workers have open."""
-    return sum(len(os.listdir(f"/proc/{pid}/fd")) for pid in gateway.workers())
+async def test_a_stop_waits_for_relayed_answers(robust: Served) -> None:
+    """Of a server that the other worker runs, longer than connections are waited for."""
+    async with shared_line(robust) as (line, _, other):
+        two: Any = [None, None]
+        name = next(name for name in NAMES if Worker(0, two, None).find_keeper_worker(name) == other.worker)
+        async with asyncio.timeout(DEADLINE_S):
+            while await other.echo(name, "there") != "said there":  # its worker may have just been replaced
+                await asyncio.sleep(0.05)
+        waiting = call("wait", "kept", 26)
+        waiting["params"]["arguments"]["name"] = f"{name}:wait"
+        line.writer.write(wire(other, waiting))
+        await until(lambda: "kept" in robust.servers[name].waiting())
+        robust.process.terminate()
+        await asyncio.sleep(3)  # the grace of connections is one second
+        robust.servers[name].let_go("kept")
+        assert (await line.answer())["result"]["content"][0]["text"] == "said kept"
+        assert await asyncio.wait_for(robust.process.wait(), DEADLINE_S) == 0

@@ -31,17 +31,8 @@ from smart_mcp_proxy.web.serve import socket_path
 pytestmark = [pytest.mark.anyio, pytest.mark.long]
 
 SIGNALS = pytest.mark.parametrize(("number", "status"), [(signal.SIGTERM, 0), (signal.SIGINT, 130)])
-PATHS = pytest.mark.parametrize("with_progress", [False, True], ids=["wire", "sdk"])
-SIGNALS_AND_PATHS = pytest.mark.parametrize(
-    ("number", "status", "with_progress"),
-    [
-        pytest.param(signal.SIGTERM, 0, False, id="SIGTERM-wire"),
-        pytest.param(signal.SIGINT, 130, True, id="SIGINT-sdk"),
-        pytest.param(signal.SIGTERM, 0, True, id="SIGTERM-sdk", marks=pytest.mark.soak),
-        pytest.param(signal.SIGINT, 130, False, id="SIGINT-wire", marks=pytest.mark.soak),
-    ],
-)
-"""Both signals and both paths, each once in CI: the signal is over before a path is asked."""
+PATHS = (False, True)
+"""Calls without a progress token and with one: by the fast path, and by the SDK's."""
 
 
 @pytest.fixture
@@ -63,7 +54,9 @@ async def begun(client: Client, small: SmallServer, text: str, *, with_progress:
     return request_id
 
 
-@SIGNALS
+@pytest.mark.parametrize(
+    ("number", "status"), [(signal.SIGTERM, 0), pytest.param(signal.SIGINT, 130, marks=pytest.mark.soak)]
+)
 async def test_an_idle_gateway_ends_within_two_seconds(
     tmp_path: Path, small: SmallServer, number: signal.Signals, status: int
 ) -> None:
@@ -123,29 +116,11 @@ async def test_a_signal_ends_a_gateway_that_is_still_starting(
         process._transport.close()  # type: ignore[attr-defined]  # its pipes as well, now and not when collected
 
 
-@SIGNALS_AND_PATHS
+@SIGNALS
 async def test_a_signal_lets_calls_end_and_refuses_new_ones(
-    tmp_path: Path, small: SmallServer, number: signal.Signals, status: int, with_progress: bool
+    tmp_path: Path, small: SmallServer, number: signal.Signals, status: int
 ) -> None:
-    """Whichever way a call takes through the gateway."""
-    async with connected(tmp_path / "data", small) as client:
-        waiting = await begun(client, small, "a", with_progress=with_progress)
-        client.process.send_signal(number)
-        late = {"name": "up:echo", "args": {"text": "late"}}
-        while not (
-            refused := await client.result(client.call("call_tool_write", late, with_progress=with_progress))
-        ).get("isError"):
-            pass
-        assert (error_of(refused)["code"], error_of(refused)["delivery"]) == ("shutting_down", "not_sent")
-        small.let_go("a")
-        assert text_of(await client.result(waiting)) == "said a"
-        assert (await client.ended(3.0))[0] == status
-        assert not any(map(is_alive, small.pids()))
-    assert "Traceback" not in log_of(tmp_path)
-
-
-async def test_a_signal_lets_a_call_by_rest_end_and_refuses_new_ones(tmp_path: Path, small: SmallServer) -> None:
-    """As a person makes them with `mcpproxy call`; in stdio's process, too."""
+    """Whichever way a call takes through the gateway: also one that a person makes with `mcpproxy call`."""
     async with connected(tmp_path / "data", small) as client:
         socket_file = socket_path(tmp_path / "data", client.process.pid)
         transport = httpx2.AsyncHTTPTransport(uds=str(socket_file))
@@ -155,63 +130,72 @@ async def test_a_signal_lets_a_call_by_rest_end_and_refuses_new_ones(tmp_path: P
                 return await rest.post("/api/v1/call", json={"name": tool, "arguments": {"text": text}})
 
             await until(socket_file.exists)  # the client is greeted before
-            under_way = asyncio.create_task(call("up:wait", "a"))
-            await until(lambda: "a" in small.waiting() or under_way.done())
+            under_way = asyncio.create_task(call("up:wait", "by-rest"))
+            await until(lambda: "by-rest" in small.waiting() or under_way.done())
             assert not under_way.done(), under_way.result().text
-            client.process.send_signal(signal.SIGTERM)
-            while (refused := await call("up:echo", "late")).status_code == 200:
-                pass
-            assert refused.status_code == 503
-            assert refused.json()["error"]["delivery"] == "not_sent"
-            small.let_go("a")
-            assert text_of((await under_way).json()) == "said a"
-        assert (await client.ended(3.0))[0] == 0
-    assert "Traceback" not in log_of(tmp_path)
-
-
-@PATHS
-async def test_the_end_of_the_input_lets_calls_end(tmp_path: Path, small: SmallServer, with_progress: bool) -> None:
-    """Also those that were sent just before it."""
-    async with connected(tmp_path / "data", small) as client:
-        waiting = await begun(client, small, "a", with_progress=with_progress)
-        last = client.call("call_tool_write", {"name": "up:echo", "args": {"text": "b"}}, with_progress=with_progress)
-        client.stdin.close()
-        assert text_of(await client.result(last)) == "said b"
-        small.let_go("a")
-        assert text_of(await client.result(waiting)) == "said a"
-        assert (await client.ended(3.0))[0] == 0
+            waiting = [await begun(client, small, f"a-{path}", with_progress=path) for path in PATHS]
+            client.process.send_signal(number)
+            late = {"name": "up:echo", "args": {"text": "late"}}
+            for path in PATHS:
+                while not (
+                    refused := await client.result(client.call("call_tool_write", late, with_progress=path))
+                ).get("isError"):
+                    pass
+                assert (error_of(refused)["code"], error_of(refused)["delivery"]) == ("shutting_down", "not_sent")
+            by_rest = await call("up:echo", "late")
+            assert (by_rest.status_code, by_rest.json()["error"]["delivery"]) == (503, "not_sent")
+            small.let_go("by-rest")
+            assert text_of((await under_way).json()) == "said by-rest"
+            for path, request_id in zip(PATHS, waiting, strict=True):
+                small.let_go(f"a-{path}")
+                assert text_of(await client.result(request_id)) == f"said a-{path}"
+        assert (await client.ended(3.0))[0] == status
         assert not any(map(is_alive, small.pids()))
     assert "Traceback" not in log_of(tmp_path)
 
 
 async def test_the_end_of_the_input_lets_every_request_end(tmp_path: Path, small: SmallServer) -> None:
-    """A script writes all that it asks into the pipe, closes it, and reads."""
+    """A script writes all that it asks into the pipe, closes it, and reads: calls on both paths, lists, much text."""
     async with connected(tmp_path / "data", small) as client:
-        asked = [client.ask("tools/list", {}), client.ask("ping", {}), client.ask("tools/list", {})]
+        waiting = [await begun(client, small, f"a-{path}", with_progress=path) for path in PATHS]
+        last = {"name": "up:echo", "args": {"text": "b"}}
+        lasts = [client.call("call_tool_write", last, with_progress=path) for path in PATHS]
+        lists = [client.ask("tools/list", {}), client.ask("ping", {}), client.ask("tools/list", {})]
+        text = "x" * 8_000_000
+        large = client.call("call_tool_write", {"name": "up:echo", "args": {"text": text}})
         client.stdin.close()
-        answers = [await client.result(request_id) for request_id in asked]
+        assert [text_of(await client.result(request_id)) for request_id in lasts] == ["said b"] * 2
+        answers = [await client.result(request_id) for request_id in lists]
         assert all(answer["tools"] for answer in (answers[0], answers[2]))
-        assert (await client.ended(3.0))[0] == 0
-
-
-@PATHS
-async def test_a_call_that_does_not_end_is_given_up(tmp_path: Path, small: SmallServer, with_progress: bool) -> None:
-    """After ten seconds its client is told that it may have run."""
-    async with connected(tmp_path / "data", small) as client:
-        waiting = await begun(client, small, "never", with_progress=with_progress)
-        client.process.send_signal(signal.SIGTERM)
-        error = error_of(await client.result(waiting))
-        assert (error["code"], error["delivery"]) == ("shutting_down", "unknown")
+        assert text_of(await client.result(large)) == f"said {text}"
+        for path, request_id in zip(PATHS, waiting, strict=True):
+            small.let_go(f"a-{path}")
+            assert text_of(await client.result(request_id)) == f"said a-{path}"
         assert (await client.ended(3.0))[0] == 0
         assert not any(map(is_alive, small.pids()))
-    assert "1 calls did not end in time" in log_of(tmp_path)
+    assert "Traceback" not in log_of(tmp_path)
 
 
-@pytest.mark.parametrize(("number", "status"), [(signal.SIGTERM, 143), (signal.SIGINT, 130)])
+async def test_a_call_that_does_not_end_is_given_up(tmp_path: Path, small: SmallServer) -> None:
+    """After ten seconds its client is told that it may have run, whichever way the call took."""
+    async with connected(tmp_path / "data", small) as client:
+        waiting = [await begun(client, small, f"never-{path}", with_progress=path) for path in PATHS]
+        client.process.send_signal(signal.SIGTERM)
+        for request_id in waiting:
+            error = error_of(await client.result(request_id))
+            assert (error["code"], error["delivery"]) == ("shutting_down", "unknown")
+        assert (await client.ended(3.0))[0] == 0
+        assert not any(map(is_alive, small.pids()))
+    assert "2 calls did not end in time" in log_of(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("number", "status"), [pytest.param(signal.SIGTERM, 143, marks=pytest.mark.soak), (signal.SIGINT, 130)]
+)
 async def test_a_second_signal_ends_at_once(
     tmp_path: Path, small: SmallServer, number: signal.Signals, status: int
 ) -> None:
-    """Whatever is under way; the watchdog ends the children."""
+    """Whatever is under way; the watchdog ends the children. Two of SIGTERM end a delay in test_leaving.py."""
     async with connected(tmp_path / "data", small) as client:
         await begun(client, small, "never")
         client.process.send_signal(signal.SIGTERM)
@@ -234,16 +218,6 @@ async def test_a_client_that_no_longer_reads_ends_it_without_a_storm(tmp_path: P
     assert "Traceback" not in log_of(tmp_path)
     assert log_of(tmp_path).count("the client is gone") == 1
     assert len(log_of(tmp_path)) < 4_000
-
-
-async def test_a_large_answer_leaves_whole_before_the_end(tmp_path: Path, small: SmallServer) -> None:
-    """Although its client reads only after the signal."""
-    async with connected(tmp_path / "data", small) as client:
-        text = "x" * 8_000_000
-        waiting = client.call("call_tool_write", {"name": "up:echo", "args": {"text": text}})
-        client.stdin.close()
-        assert text_of(await client.result(waiting)) == f"said {text}"
-        assert (await client.ended())[0] == 0
 
 
 # --- over HTTP
@@ -281,52 +255,40 @@ class HttpClient:
         return await self._client.post(self._url, json={"jsonrpc": "2.0", **message}, headers=self._headers)
 
 
-@SIGNALS_AND_PATHS
-async def test_http_calls_end_too(
-    tmp_path: Path, small: SmallServer, number: signal.Signals, status: int, with_progress: bool
-) -> None:
-    """The same over HTTP, where a client may come from anywhere."""
+@SIGNALS
+async def test_http_calls_end_too(tmp_path: Path, small: SmallServer, number: signal.Signals, status: int) -> None:
+    """The same over HTTP, on both paths; probes hear that it stops, and an open stream of a client does not matter."""
     try:
         async with (
             started(tmp_path / "data", {"up": small.entry}, "--http", "--port", "0", "--json") as process,
             httpx2.AsyncClient(trust_env=False, timeout=20) as http,
         ):
             assert process.stdout is not None
-            client = HttpClient(json.loads(await process.stdout.readline())["url"], http)
+            url = httpx2.URL(json.loads(await process.stdout.readline())["url"])
+            client = HttpClient(str(url), http)
             await client.greet()
-            call = {"name": "up:wait", "args": {"text": "a"}}
-            waiting = asyncio.ensure_future(client.call("call_tool_write", call, with_progress=with_progress))
-            await until(lambda: "a" in small.waiting())
-            process.send_signal(number)
-            late = {"name": "up:echo", "args": {"text": "late"}}
-            while not (refused := await client.call("call_tool_write", late, with_progress=with_progress)).get(
-                "isError"
-            ):
-                pass
-            assert error_of(refused)["code"] == "shutting_down"
-            small.let_go("a")
-            assert text_of(await waiting) == "said a"
-            assert await asyncio.wait_for(process.wait(), 3.0) == status
-            assert not any(map(is_alive, small.pids()))
-    finally:
-        end(small.pids())
-    assert "Traceback" not in log_of(tmp_path)
-
-
-async def test_an_open_stream_does_not_hold_the_end_up(tmp_path: Path, small: SmallServer) -> None:
-    """Clients keep one open for as long as they live."""
-    try:
-        async with (
-            started(tmp_path / "data", {"up": small.entry}, "--http", "--port", "0", "--json") as process,
-            httpx2.AsyncClient(trust_env=False, timeout=20) as http,
-        ):
-            assert process.stdout is not None
-            client = HttpClient(json.loads(await process.stdout.readline())["url"], http)
-            await client.greet()
-            async with client.listening() as stream:
+            async with client.listening() as stream:  # clients keep one open for as long as they live
                 assert stream.status_code == 200
-                process.send_signal(signal.SIGTERM)
-                assert await asyncio.wait_for(process.wait(), 3.0) == 0
+                waiting = []
+                for path in PATHS:
+                    call = {"name": "up:wait", "args": {"text": f"a-{path}"}}
+                    waiting.append(asyncio.ensure_future(client.call("call_tool_write", call, with_progress=path)))
+                    await until(lambda path=path: f"a-{path}" in small.waiting())
+                process.send_signal(number)
+                late = {"name": "up:echo", "args": {"text": "late"}}
+                for path in PATHS:
+                    while not (refused := await client.call("call_tool_write", late, with_progress=path)).get(
+                        "isError"
+                    ):
+                        pass
+                    assert error_of(refused)["code"] == "shutting_down"
+                reply = await http.get(url.copy_with(path="/readyz"))
+                assert (reply.status_code, reply.json()["status"]) == (503, "stopping")
+                for path, answer in zip(PATHS, waiting, strict=True):
+                    small.let_go(f"a-{path}")
+                    assert text_of(await answer) == f"said a-{path}"
+                assert await asyncio.wait_for(process.wait(), 3.0) == status
+            assert not any(map(is_alive, small.pids()))
     finally:
         end(small.pids())
     assert "Traceback" not in log_of(tmp_path)
@@ -335,7 +297,7 @@ async def test_an_open_stream_does_not_hold_the_end_up(tmp_path: Path, small: Sm
 # --- killed
 
 
-@pytest.mark.parametrize("mode", ["", "obstinate"])
+@pytest.mark.parametrize("mode", [pytest.param("", marks=pytest.mark.soak), "obstinate"])
 async def test_kill_9_leaves_no_child(tmp_path: Path, mode: str) -> None:
     """Neither one that ignores SIGTERM and the end of its input, nor what that one started."""
     small = SmallServer(tmp_path / "world", mode)

@@ -14,7 +14,7 @@ import pytest
 from full_disks import full_disk
 from sqlite_steps import stepping_connect
 from trusting import TrustingCatalog
-from worlds import Client, SmallServer, connected, end, error_of, started, text_of
+from worlds import Client, SmallServer, connected, end, error_of, started, text_of, until_so
 
 from smart_mcp_proxy.catalog import DATABASE_NAME, ActivityFilter, Catalog, Diff
 from smart_mcp_proxy.catalog.recovery.seals import KEY_NAME
@@ -68,9 +68,10 @@ async def filled(data_dir: Path) -> bytes:
     return (data_dir / DATABASE_NAME).read_bytes()
 
 
-def damages(whole: bytes) -> Iterator[tuple[str, bytes]]:
+def damages(whole: bytes, stride: int) -> Iterator[tuple[str, bytes]]:
+    """The content of damaged files, with what befell it; of its pages, each of so many is lost once."""
     page = 4096
-    for at in range(0, len(whole), page):
+    for at in range(0, len(whole), stride * page):
         yield f"page {at // page} zeroed", whole[:at] + bytes(page) + whole[at + page :]
     yield "cut in a page", whole[: len(whole) // 2 + 100]
     yield "cut between pages", whole[: page * 3]
@@ -78,12 +79,15 @@ def damages(whole: bytes) -> Iterator[tuple[str, bytes]]:
     yield "another header", b"SQLite format 4\0" + whole[16:]
 
 
-async def test_a_damaged_file_is_moved_aside_and_filled_anew(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+@pytest.mark.parametrize("stride", [3, pytest.param(1, marks=pytest.mark.soak)])
+async def test_a_damaged_file_is_moved_aside_and_filled_anew(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, stride: int
+) -> None:
     """Whichever page is lost: one message that names both files, and everything works on a new one."""
     whole = await filled(tmp_path / "sound")
     assert len(whole) > 4096 * 12
     harmless = 0
-    for damage, content in damages(whole):
+    for damage, content in damages(whole, stride):
         data_dir = tmp_path / damage
         data_dir.mkdir()
         (data_dir / DATABASE_NAME).write_bytes(content)
@@ -205,14 +209,21 @@ async def work(catalog: Catalog) -> Diff:
 CODES = {"full": sqlite3.SQLITE_FULL, "read-only": sqlite3.SQLITE_READONLY, "failing": sqlite3.SQLITE_IOERR}
 
 
-@pytest.mark.parametrize("code", CODES.values(), ids=CODES)
+@pytest.mark.parametrize(
+    ("code", "stride"),
+    [
+        *(pytest.param(code, 5, id=name) for name, code in CODES.items() if name != "full"),
+        pytest.param(sqlite3.SQLITE_FULL, 2, id="full"),
+        pytest.param(sqlite3.SQLITE_FULL, 1, id="full at every step", marks=pytest.mark.soak),
+    ],
+)
 async def test_a_disk_that_fails_at_any_step_is_served_from_memory(
-    tmp_path: Path, disk: Disk, caplog: pytest.LogCaptureFixture, code: int
+    tmp_path: Path, disk: Disk, caplog: pytest.LogCaptureFixture, code: int, stride: int
 ) -> None:
-    """At step 1, 2, 3 ... until a run has no failure: nothing is half stored, and all of it once the disk is back."""
+    """At one step after the other until a run has no failure: nothing is half stored, and all once the disk is back."""
     async with opened(tmp_path / "before") as catalog:
         await catalog.sync("s", [tool("a"), tool("old")])
-    for step in range(0, 200, 1 if code == sqlite3.SQLITE_FULL else 5):
+    for step in range(0, 200, stride):
         data_dir = tmp_path / str(step)
         shutil.copytree(tmp_path / "before", data_dir)
         async with opened(data_dir) as catalog:
@@ -236,9 +247,10 @@ async def test_a_disk_that_fails_at_any_step_is_served_from_memory(
         assert names(catalog) == {"a", "b", "other"}
 
 
-async def test_a_disk_that_is_full_at_the_start_is_waited_for(tmp_path: Path, disk: Disk) -> None:
-    """The gateway starts with what its servers tell."""
-    for step in range(200):
+@pytest.mark.parametrize("stride", [3, pytest.param(1, marks=pytest.mark.soak)])
+async def test_a_disk_that_is_full_at_the_start_is_waited_for(tmp_path: Path, disk: Disk, stride: int) -> None:
+    """The gateway starts with what its servers tell, whichever of so many steps of the start fails first."""
+    for step in range(0, 200, stride):
         data_dir = tmp_path / str(step)
         data_dir.mkdir()
         disk.steps = 0
@@ -310,18 +322,23 @@ async def test_a_gateway_on_a_full_disk_serves_says_so_and_recovers(tmp_path: Pa
         pid = client.process.pid
         limits = resource.prlimit(pid, resource.RLIMIT_FSIZE)
         resource.prlimit(pid, resource.RLIMIT_FSIZE, (0, limits[1]))  # as on a full disk, no file can be written
-        while not (reasons := (await client.search())["degraded"]):
-            pass
+        reasons: list[str] = []
+
+        async def is_degraded() -> bool:
+            reasons[:] = (await client.search())["degraded"]
+            return bool(reasons)
+
+        await until_so(is_degraded)
         assert "kept in memory" in reasons[0]
         (small.directory / "tools").write_text("echo wait brand_new")
         call = {"name": "up:brand_new", "args": {"text": "x"}}
         while (result := await client.result(client.call("call_tool_write", call))).get("isError"):
-            pass
+            await asyncio.sleep(0.05)
         assert text_of(result) == "said x"
         assert "brand_new" not in stored_names(tmp_path / "data")
         resource.prlimit(pid, resource.RLIMIT_FSIZE, limits)
-        while (await client.search())["degraded"]:
-            pass
+        while await is_degraded():
+            await asyncio.sleep(0.05)
         assert "brand_new" in stored_names(tmp_path / "data")
     assert "Traceback" not in (tmp_path / "log").read_text()
 
@@ -339,7 +356,7 @@ async def test_a_gateway_that_starts_on_a_full_disk_serves_what_it_knew(tmp_path
                 while (found := await client.search())["not_covered"] != [
                     {"server": "up", "state": "partly_quarantined"}
                 ]:
-                    pass
+                    await asyncio.sleep(0.05)
                 (reason,) = found["degraded"]
                 assert f"'{tmp_path / 'data' / DATABASE_NAME}' cannot be used: the disk is full" in reason
                 assert reason.endswith("Free some disk space.")
@@ -351,7 +368,7 @@ async def test_a_gateway_that_starts_on_a_full_disk_serves_what_it_knew(tmp_path
                 limit = resource.prlimit(pid, resource.RLIMIT_FSIZE)[1]
                 resource.prlimit(pid, resource.RLIMIT_FSIZE, (limit, limit))
                 while (await client.search())["degraded"]:
-                    pass
+                    await asyncio.sleep(0.05)
         assert "brand_new" in stored_names(tmp_path / "data")
     finally:
         end(small.pids())

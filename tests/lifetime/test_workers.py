@@ -8,7 +8,7 @@ import signal
 import socket
 import time
 from collections.abc import AsyncIterator, Sequence
-from contextlib import AsyncExitStack, asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -28,6 +28,8 @@ NAMES = ("alpha", "beta")
 """Of servers that different workers run, of two."""
 KILLS = 4
 OPERATOR = "the-operator-of-both-workers"
+MOST_CHARS = 4_000_000
+"""A longer result is cut: more than any test needs whole."""
 HEADERS = {"accept": "application/json, text/event-stream", "content-type": "application/json"}
 
 
@@ -107,16 +109,11 @@ def message(method: str, params: dict[str, Any], request_id: int = 1) -> dict[st
 
 @asynccontextmanager
 async def served(
-    tmp_path: Path,
-    more: dict[str, Any] | None = None,
-    *,
-    shared: bool = True,
-    main: Sequence[str] = MAIN,
-    **settings: str,
+    tmp_path: Path, more: dict[str, Any] | None = None, *, main: Sequence[str] = MAIN, **settings: str
 ) -> AsyncIterator[Served]:
     """A gateway of two workers, with both servers listed, and with `more` entries of servers."""
     servers = {name: SmallServer(tmp_path / name) for name in NAMES}
-    entries = {name: server.entry | {"shared": shared} for name, server in servers.items()} | (more or {})
+    entries = {name: server.entry for name, server in servers.items()} | (more or {})
     words = ("--http", "--port", "0", "--workers", "2", "--json")
     try:
         async with started(tmp_path / "data", entries, *words, main=main, **settings) as process:
@@ -151,6 +148,8 @@ async def sessions_of_both(url: str) -> list[Session]:
     async with asyncio.timeout(DEADLINE_S):
         while len(found) < 2:
             session = await Session.open(url)
+            if session.worker in found:  # the other one may still be starting
+                await asyncio.sleep(0.05)
             found[session.worker] = session
     return [found[number] for number in sorted(found)]
 
@@ -163,9 +162,21 @@ def anyio_backend() -> str:
 
 @pytest.fixture(scope="module")
 async def standing(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Served]:
-    """A gateway for tests that end none of its processes."""
-    async with served(tmp_path_factory.mktemp("standing"), OPERATOR_TOKEN=OPERATOR) as gateway:
-        yield gateway
+    """A gateway for tests that end no worker, but for the last one.
+
+    One of its servers wants a sign-in, and each worker has one process of `own`.
+    """
+    folder = tmp_path_factory.mktemp("standing")
+    own = SmallServer(folder / "own")
+    options = {"OPERATOR_TOKEN": OPERATOR, "MANAGE": "true", "TRUNCATE_OUTPUT_LEN": str(MOST_CHARS)}
+    async with guarded() as server:
+        entries = {"web": {"url": server.url, "oauth": True}, "own": own.entry | {"shared": False}}
+        try:
+            async with served(folder, entries, **options) as gateway:
+                gateway.servers["own"] = own
+                yield gateway
+        finally:
+            end(own.pids())
 
 
 def test_the_servers_here_are_run_by_different_workers() -> None:
@@ -186,25 +197,24 @@ async def test_a_session_is_found_wherever_its_request_comes_in(standing: Served
         for session in sessions * 5:
             assert await session.echo("alpha", "in turn", client) == "said in turn"
             assert await session.echo("beta", long, client) == f"said {long}"
-    assert [len(server.pids()) for server in standing.servers.values()] == [1, 1]
+    assert [sum(map(is_alive, standing.servers[name].pids())) for name in NAMES] == [1, 1]
 
 
-async def test_a_server_of_each_workers_own(tmp_path: Path) -> None:
+async def test_a_server_of_each_workers_own(standing: Served) -> None:
     """With "shared": false there is one process for each."""
-    async with served(tmp_path, shared=False) as gateway:
-        for session in await sessions_of_both(gateway.url):
-            assert await session.echo("alpha", "own") == "said own"
-        await until(lambda: [len(server.pids()) for server in gateway.servers.values()] == [2, 2])
+    for session in await sessions_of_both(standing.url):
+        assert await session.echo("own", "own") == "said own"
+    await until(lambda: len(standing.servers["own"].pids()) == 2)
 
 
-async def test_a_cut_result_is_read_at_the_other_worker(tmp_path: Path) -> None:
+async def test_a_cut_result_is_read_at_the_other_worker(standing: Served) -> None:
     """By another session of the same principal."""
-    async with served(tmp_path, TRUNCATE_OUTPUT_LEN="300") as gateway:
-        first, second = await sessions_of_both(gateway.url)
-        result = await first.call("call_tool_destructive", {"name": "alpha:echo", "args": {"text": "y" * 5_000}})
-        key = next(iter(result["_meta"].values()))["key"]
-        page = await second.call("read_output", {"key": key, "offset": 0})
-        assert "yyyy" in page["content"][0]["text"], page
+    first, second = await sessions_of_both(standing.url)
+    long = {"text": "y", "times": MOST_CHARS + 5_000}
+    result = await first.call("call_tool_destructive", {"name": "alpha:echo", "args": long})
+    key = next(iter(result["_meta"].values()))["key"]
+    page = await second.call("read_output", {"key": key, "offset": 0})
+    assert "yyyy" in page["content"][0]["text"], page
 
 
 async def test_what_changes_in_a_server_is_seen_by_both(standing: Served) -> None:
@@ -218,9 +228,12 @@ async def test_what_changes_in_a_server_is_seen_by_both(standing: Served) -> Non
 
 
 async def test_a_worker_that_is_killed_is_replaced(tmp_path: Path) -> None:
-    """Its sessions are not found any more, those of the other go on, and so do its servers."""
+    """Its sessions are gone, those of the other go on, and so do its servers; the start is reported once.
+
+    It is worker 0 that reports it, and that is replaced.
+    """
     async with served(tmp_path) as gateway:
-        lost, kept = await sessions_of_both(gateway.url)
+        lost, kept = await sessions_of_both(gateway.url)  # it has gone on since it reported
         before = gateway.workers()
         victim = next(pid for pid in before if b'"number": 0' in Path(f"/proc/{pid}/cmdline").read_bytes())
         os.kill(victim, signal.SIGKILL)
@@ -237,28 +250,37 @@ async def test_a_worker_that_is_killed_is_replaced(tmp_path: Path) -> None:
                     break
                 await asyncio.sleep(0.2)
         assert result["content"][0]["text"] == "said again"
+        anew, _ = await sessions_of_both(gateway.url)
+        for name in NAMES:  # all servers are ready, as a report waits for
+            await until_so(partial(_echoes, anew, name))
+        gateway.process.send_signal(signal.SIGTERM)
+        assert gateway.process.stdout is not None
+        assert await asyncio.wait_for(gateway.process.stdout.read(), DEADLINE_S) == b""
+    assert (tmp_path / "log").read_text().count("Listening on") == 1
 
 
-async def test_a_server_that_is_killed_is_lost_and_found_at_both(tmp_path: Path) -> None:
+async def _echoes(session: Session, name: str) -> bool:
+    arguments = {"name": f"{name}:echo", "args": {"text": "a"}}
+    return not (await session.call("call_tool_destructive", arguments)).get("isError")
+
+
+async def test_a_server_that_is_killed_is_lost_and_found_at_both(standing: Served) -> None:
     """Requests under way at either worker end with an error, and later ones reach the process that takes its place."""
-    async with served(tmp_path) as gateway:
-        sessions, server = await sessions_of_both(gateway.url), gateway.servers["alpha"]
-        for turn in range(KILLS):
-            texts = [f"{turn}-{session.worker}" for session in sessions]
-            waiting = [
-                asyncio.create_task(
-                    session.call("call_tool_destructive", {"name": "alpha:wait", "args": {"text": text}})
-                )
-                for session, text in zip(sessions, texts, strict=True)
-            ]
-            await until(lambda texts=texts: set(texts) <= set(server.waiting()))
-            os.kill(server.pids()[-1], signal.SIGKILL)
-            for result in await asyncio.gather(*waiting):
-                assert result["isError"], result
-            for session in sessions:
-                async with asyncio.timeout(DEADLINE_S):
-                    while (await session.echo("alpha", f"{turn}")) != f"said {turn}":
-                        await asyncio.sleep(0.1)
+    sessions, server = await sessions_of_both(standing.url), standing.servers["alpha"]
+    for turn in range(KILLS):
+        texts = [f"{turn}-{session.worker}" for session in sessions]
+        waiting = [
+            asyncio.create_task(session.call("call_tool_destructive", {"name": "alpha:wait", "args": {"text": text}}))
+            for session, text in zip(sessions, texts, strict=True)
+        ]
+        await until(lambda texts=texts: set(texts) <= set(server.waiting()))
+        os.kill(server.pids()[-1], signal.SIGKILL)
+        for result in await asyncio.gather(*waiting):
+            assert result["isError"], result
+        for session in sessions:
+            async with asyncio.timeout(DEADLINE_S):
+                while (await session.echo("alpha", f"{turn}")) != f"said {turn}":
+                    await asyncio.sleep(0.1)
 
 
 async def test_an_answer_that_a_client_has_yet_to_take_is_not_lost(standing: Served) -> None:
@@ -294,22 +316,46 @@ async def length_of(reader: asyncio.StreamReader) -> int:
     return int(head.partition("content-length: ")[2].partition("\r\n")[0])
 
 
-async def test_what_a_server_wrote_is_shown_by_both(tmp_path: Path) -> None:
+async def test_what_a_server_wrote_is_shown_by_both(standing: Served) -> None:
     """Only one of them has it; a restart reaches that one, too."""
-    async with served(tmp_path, MANAGE="true") as gateway:
-        sessions, server = await sessions_of_both(gateway.url), gateway.servers["alpha"]
-        for session in sessions:
-            arguments = {"operation": "tail_log", "name": "alpha"}
-            result = await session.call("upstream_servers", arguments)
-            assert "alpha is here" in json.dumps(result), result
-        for count, session in enumerate(sessions, 2):
-            await session.call("upstream_servers", {"operation": "restart", "name": "alpha"})
-            await until(lambda count=count: len(server.pids()) == count)
+    sessions, server = await sessions_of_both(standing.url), standing.servers["alpha"]
+    for session in sessions:
+        arguments = {"operation": "tail_log", "name": "alpha"}
+        result = await session.call("upstream_servers", arguments)
+        assert "alpha is here" in json.dumps(result), result
+    for count, session in enumerate(sessions, len(server.pids()) + 1):
+        await session.call("upstream_servers", {"operation": "restart", "name": "alpha"})
+        await until(lambda count=count: len(server.pids()) == count)
 
 
-async def test_a_stop_waits_for_calls_of_both_at_either_server(tmp_path: Path) -> None:
-    """A worker with no call of its own left goes on with its servers for as long as the other one needs them."""
+def _channels(*pids: int) -> set[str]:
+    """Sockets and pipes that processes have open."""
+    found = set[str]()
+    for pid in pids:
+        for name in os.listdir(f"/proc/{pid}/fd"):
+            with suppress(FileNotFoundError):  # closed since
+                found.add(os.readlink(f"/proc/{pid}/fd/{name}"))
+    return {link for link in found if link.startswith(("socket:", "pipe:"))}
+
+
+async def test_a_server_inherits_nothing_that_workers_share(standing: Served) -> None:
+    """Neither the port, letter boxes, the pipe that tells of the parent's end, nor the gateway's stdout."""
+    parents = [standing.process.pid, *standing.workers()]
+    assert len(parents) == 3
+    for name in NAMES:
+        own = _channels(standing.servers[name].pids()[-1])
+        assert own, "its stdin and stdout"
+        assert not own & _channels(*parents)
+
+
+async def test_an_interrupt_waits_for_calls_of_both_at_either_server(tmp_path: Path) -> None:
+    """A worker with no call of its own left goes on with its servers for as long as the other one needs them.
+
+    Then all of them end, servers included; below a SIGTERM does the same.
+    """
     async with served(tmp_path) as gateway:
+        pids = [*gateway.workers(), *(pid for server in gateway.servers.values() for pid in server.pids())]
+        assert len(pids) == 4
         sessions = await sessions_of_both(gateway.url)
         waiting = {}
         for session in sessions:
@@ -319,7 +365,7 @@ async def test_a_stop_waits_for_calls_of_both_at_either_server(tmp_path: Path) -
                 waiting[text] = name, asyncio.create_task(call)
         for server in gateway.servers.values():
             await until(lambda server=server: len(server.waiting()) == 2)
-        gateway.process.send_signal(signal.SIGTERM)
+        gateway.process.send_signal(signal.SIGINT)
         # The calls of worker 0 end first: then it has nothing to do but for the other one.
         for text in sorted(waiting, key=lambda text: text[-1]):
             name, task = waiting[text]
@@ -327,7 +373,8 @@ async def test_a_stop_waits_for_calls_of_both_at_either_server(tmp_path: Path) -
             result = await asyncio.wait_for(task, DEADLINE_S)
             assert result["content"][0]["text"] == f"said {text}", result
             await asyncio.sleep(0.5)
-        assert await asyncio.wait_for(gateway.process.wait(), 15) == 0
+        assert await asyncio.wait_for(gateway.process.wait(), 15) == 130
+        await until(lambda: not any(map(is_alive, pids)))
 
 
 async def test_a_delayed_stop_under_load_loses_no_call(tmp_path: Path) -> None:
@@ -368,26 +415,6 @@ async def _call_on(session: Session, name: str) -> tuple[int, float, str]:
         good += 1
 
 
-@pytest.mark.parametrize(("number", "status"), [(signal.SIGTERM, 0), (signal.SIGINT, 130)])
-async def test_a_signal_ends_all_of_them(tmp_path: Path, number: int, status: int) -> None:
-    """Once, in good order, servers included."""
-    async with served(tmp_path) as gateway:
-        pids = [*gateway.workers(), *(pid for server in gateway.servers.values() for pid in server.pids())]
-        assert len(pids) == 4
-        gateway.process.send_signal(number)
-        assert await asyncio.wait_for(gateway.process.wait(), 15) == status
-        await until(lambda: not any(map(is_alive, pids)))
-
-
-async def test_workers_end_with_a_killed_parent(tmp_path: Path) -> None:
-    """Nobody would end them any more."""
-    async with served(tmp_path) as gateway:
-        pids = gateway.workers()
-        gateway.process.kill()
-        await gateway.process.wait()
-        await until(lambda: not any(map(is_alive, pids)))
-
-
 async def test_the_older_transport_says_that_it_needs_one_worker(standing: Served) -> None:
     """Else a message of its sessions came to a worker that does not know them."""
     async with plain_client() as client:
@@ -419,25 +446,28 @@ async def test_the_page_is_the_same_at_both_workers(standing: Served) -> None:
             assert (await client.get("/ui/", headers=cookie)).status_code == 401
 
 
-async def test_a_sign_in_at_a_server_is_finished_at_the_other_worker(tmp_path: Path) -> None:
+async def test_a_sign_in_at_a_server_is_finished_at_the_other_worker(standing: Served) -> None:
     """It is shown there, and takes the address at which the browser ended."""
     login, headers = "/api/v1/servers/web/login", {"authorization": f"Bearer {OPERATOR}"}
-    async with guarded() as server:
-        entries = {"web": {"url": server.url, "oauth": True}}
-        options = {"OPERATOR_TOKEN": OPERATOR}
-        async with (
-            served(tmp_path, entries, **options) as gateway,
-            connections_of_both(gateway, OPERATOR) as (one, two),
-        ):
-            begun = (await one.post(login, headers=headers)).json()
-            shown = (await two.get(login, headers=headers)).json()
-            assert shown == begun and shown["state"] == "waiting"
-            ended = {"address": await redirect_of(shown["url"])}
-            taken = await two.post(f"{login}/address", json=ended, headers=headers)
-            assert taken.status_code == 200, taken.text
+    async with connections_of_both(standing, OPERATOR) as (one, two):
+        begun = (await one.post(login, headers=headers)).json()
+        shown = (await two.get(login, headers=headers)).json()
+        assert shown == begun and shown["state"] == "waiting"
+        ended = {"address": await redirect_of(shown["url"])}
+        taken = await two.post(f"{login}/address", json=ended, headers=headers)
+        assert taken.status_code == 200, taken.text
 
-            async def is_done(client: httpx2.AsyncClient) -> bool:
-                return bool((await client.get(login, headers=headers)).json()["state"] == "done")
+        async def is_done(client: httpx2.AsyncClient) -> bool:
+            return bool((await client.get(login, headers=headers)).json()["state"] == "done")
 
-            for client in (one, two):
-                await until_so(partial(is_done, client))
+        for client in (one, two):
+            await until_so(partial(is_done, client))
+
+
+async def test_workers_end_with_a_killed_parent(standing: Served) -> None:
+    """Nobody would end them any more."""
+    pids = standing.workers()
+    assert len(pids) == 2
+    standing.process.kill()
+    await standing.process.wait()
+    await until(lambda: not any(map(is_alive, pids)))

@@ -54,6 +54,10 @@ class Front:
         finally:
             os.kill(self.pid, signal.SIGCONT)
 
+    def log(self) -> str:
+        """What the gateway wrote to stderr."""
+        return self.up.directory.with_name("log").read_text()
+
     def open_files(self) -> int:
         """How many descriptors the gateway has."""
         return len(os.listdir(f"/proc/{self.pid}/fd"))

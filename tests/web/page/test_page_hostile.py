@@ -165,19 +165,19 @@ async def look_through(there: Opened, page: Browser) -> None:
         assert not set(reply.text) & set("\u202e\u2066\u2069\u200b\ufeff\x1b"), place
 
 
-@pytest.mark.long
-async def test_ten_thousand_tools_take_no_page_longer_than_200_ms(tmp_path: Path) -> None:
+@pytest.mark.parametrize("requests", [6, pytest.param(20, marks=pytest.mark.soak)])
+async def test_ten_thousand_tools_take_no_page_longer_than_200_ms(tmp_path: Path, requests: int) -> None:
     """The 95th percentile of the best of three rounds, visible and then all waiting; no page is long."""
     # As a process that serves has it: else every fourth page waits for the collector.
     async with opened(tmp_path, many(10_000)) as there, browser(there) as page, run_collector():
-        await measure(page, there)
+        await measure(page, requests)
         await there.turn(many(10_000, "Does another thing."))
         assert len(there.gateway.admin.approvals.withheld()) == 10_000
-        await measure(page, there)
+        await measure(page, requests)
 
 
-async def measure(page: Browser, there: Opened) -> None:
-    """Asserts on each place."""
+async def measure(page: Browser, requests: int) -> None:
+    """Asserts on each place, asked for so often in a round."""
     places = ["", "waiting", "waiting?page=3", "servers", "server?name=s", "tools", "tools?offset=9950"]
     places += [
         "tools?name=tool_09",
@@ -191,9 +191,9 @@ async def measure(page: Browser, there: Opened) -> None:
     slow = {}
     for place in places:
         await page.get(place)  # what is made once for a catalog is made
-        best = await p95_ms(page, place)
+        best = await p95_ms(page, place, requests)
         for _ in range(2):
-            best = best if best <= PAGE_MS else min(best, await p95_ms(page, place))
+            best = best if best <= PAGE_MS else min(best, await p95_ms(page, place, requests))
         print(f"{place or 'overview':32} {best:6.1f} ms {len(page.text):8,} characters")
         assert len(page.text) < PAGE_LIMIT_BYTES
         if best > PAGE_MS:
@@ -201,12 +201,12 @@ async def measure(page: Browser, there: Opened) -> None:
     assert slow == {}
 
 
-async def p95_ms(page: Browser, place: str) -> float:
-    """Of 20 requests, in processor time: what else the machine does is no fault of the page."""
+async def p95_ms(page: Browser, place: str, requests: int) -> float:
+    """Of so many requests, in processor time: what else the machine does is no fault of the page."""
     taken = []
-    for _ in range(20):
+    for _ in range(requests):
         begun = time.process_time()
         reply = await page.get(place)
         taken.append((time.process_time() - begun) * 1_000)
         assert reply.status_code == 200
-    return sorted(taken)[18]
+    return sorted(taken)[-1 - requests // 20]
