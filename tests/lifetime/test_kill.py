@@ -166,9 +166,9 @@ async def killed_again_and_again(directory: Path, kills: int) -> None:
         assert lives.obstinate >= 2, "at least the life that was waited for had a server with a child"
 
 
-async def test_eight_kills_lose_nothing(tmp_path: Path) -> None:
+async def test_twenty_kills_lose_nothing(tmp_path: Path) -> None:
     """Nor do they leave a process behind for 5 s, not even a child's child that ignores SIGTERM."""
-    await killed_again_and_again(tmp_path, 8)
+    await killed_again_and_again(tmp_path, 20)
 
 
 @pytest.mark.soak
