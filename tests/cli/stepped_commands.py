@@ -1,8 +1,9 @@
 """Commands that change clients' files, each of which kills itself at a step.
 
 A line on stdin, `FOLDER STEP [STEP] WORDS`, begins one command for each step, at once: forks of this process, in which
-all is imported already, each in that folder with its `home` and `data`. A step is a line of the modules that touch the files. The process ends by SIGKILL right before step
-number STEP, or else with its command. A line on stdout says how they ended: exit statuses, negative for a signal.
+all is imported already, each in that folder with its `home` and `data`. A step is a line of the modules that touch the
+files. The process ends by SIGKILL right before step number STEP, or else with its command. A line on stdout says how
+they ended: exit statuses, negative for a signal.
 """
 
 import os
