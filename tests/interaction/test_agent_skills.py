@@ -304,15 +304,20 @@ BAD_ENTRIES = {
 
 
 @pytest.mark.requirement("skills-bad")
-@pytest.mark.parametrize("fault", BAD_ENTRIES)
-async def test_an_odd_skill_costs_only_itself(fault: str, tmp_path: Path) -> None:
+async def test_an_odd_skill_costs_only_itself(tmp_path: Path) -> None:
     """Files elsewhere, which would lead in circles, no digests, more than a skill may have: it is left out."""
-    bad, good = skill(ROOT, FILES), skill("skill://good", {"SKILL.md": main_file("good")})
-    BAD_ENTRIES[fault](bad)
-    async with shelves(tmp_path, "left", skills=[bad, good]) as (gateway, _), in_memory(gateway, "modern") as agent:
-        assert list(await listed(agent)) == ["skill://left/good/SKILL.md"]
-        (problem,) = gateway.lists.content_sync.problems["left"]
-        assert "skill" in problem and "is left out" in problem
+    servers = {}
+    for number, (fault, spoil) in enumerate(BAD_ENTRIES.items()):
+        bad, good = skill(ROOT, FILES), skill("skill://good", {"SKILL.md": main_file("good")})
+        spoil(bad)
+        name = fault.replace(" ", "-").replace(".", "")
+        servers[name] = shelf_of(tmp_path, name, ERAS[number % 2], skills=[bad, good])
+    entries = {name: server.entry for name, server in servers.items()}
+    async with settled(tmp_path / "data", entries) as gateway, in_memory(gateway, "modern") as agent:
+        assert set(await listed(agent)) == {f"skill://{name}/good/SKILL.md" for name in servers}
+        for name in servers:
+            (problem,) = gateway.lists.content_sync.problems[name]
+            assert "skill" in problem and "is left out" in problem, name
 
 
 @pytest.mark.requirement("skills-bad")
