@@ -10,7 +10,7 @@ from typing import Any
 
 import anyio
 import pytest
-from agents import Agent
+from agents import PAUSE_S, Agent
 from test_agent_passthrough import CHANGED, Announcements, listed
 from transports import ENVIRON, in_memory, odd_servers, on_stdio, over_http, over_sse, served, spawned
 
@@ -84,7 +84,7 @@ async def found(agent: Agent, query: str, **more: Any) -> dict[str, Any]:
             answer: dict[str, Any] = reply["result"]["structuredContent"]
             if not answer["not_covered"]:
                 return answer
-            await asyncio.sleep(0)
+            await asyncio.sleep(PAUSE_S)
 
 
 async def names(agent: Agent) -> list[str]:
@@ -443,7 +443,7 @@ async def test_over_stdio_a_process_serves_one_profile(era: Any, routing: str, l
         config.write_text(json.dumps(document | {"profiles": {}}), "utf-8")
         with anyio.fail_after(LIMIT_S):
             while (gone := await agent.request("tools/list")).get("result", {}).get("tools", [])[OWN_TOOLS:]:
-                await asyncio.sleep(0)
+                await asyncio.sleep(PAUSE_S)
         if era == "handshake":
             await announcements.until(CHANGED, told + 1)
             result = await agent.call("call_tool_write", name="new:look", args={"entry": 1})
@@ -453,7 +453,7 @@ async def test_over_stdio_a_process_serves_one_profile(era: Any, routing: str, l
         config.write_text(json.dumps(document), "utf-8")
         with anyio.fail_after(LIMIT_S):
             while "error" in (back := await agent.request("tools/list")) or not back["result"]["tools"][OWN_TOOLS:]:
-                await asyncio.sleep(0)
+                await asyncio.sleep(PAUSE_S)
         assert await names(agent) == ["new__meta"]
         await announcements.until(CHANGED, told + 2)
 

@@ -13,7 +13,7 @@ from typing import Any
 
 import anyio
 import pytest
-from agents import Agent, StreamAgent
+from agents import PAUSE_S, Agent, StreamAgent
 from extended_servers import SKILLS, Extended, approve, code_of, file_of, main_file, skill, withheld
 from transports import CHANNELS, agent_at, in_memory, settled
 
@@ -80,6 +80,7 @@ async def test_equal_skills_of_two_servers_are_told_apart(channel: tuple[str, An
     async with agent_at(channel, tmp_path / "data", {name: each.entry for name, each in servers.items()}) as agent:
         found = await listed(agent)
         while len(found) < 2:  # on stdio nothing has settled yet
+            await anyio.sleep(PAUSE_S)
             found = await listed(agent)
         assert list(found) == [f"skill://{name}/acme/refunds/SKILL.md" for name in servers]
         for name, server in servers.items():

@@ -9,7 +9,7 @@ from typing import Any
 
 import anyio
 import pytest
-from agents import Agent, Era
+from agents import PAUSE_S, Agent, Era
 from test_agent_dynamic import OWN_TOOLS, found, settled
 from test_agent_passthrough import CHANGED, GROWING, LIMIT_S, Announcements, listed
 from transports import CHANNELS, in_memory, odd_servers, on_stdio, over_http, over_sse, served, spawned
@@ -79,7 +79,7 @@ async def test_a_servers_change_reaches_every_client_whose_list_it_changes(
             transport, era, tmp_path, {"growing": GROWING}, "CALL_TOOL", list_all_below_tokens=100_000
         ) as agent:
             while len(await listed(agent)) == OWN_TOOLS:  # over stdio the process has just started
-                await asyncio.sleep(0)
+                await asyncio.sleep(PAUSE_S)
             announcements = Announcements(agent)
             await announcements.subscribe()
             before = await merged(agent, announcements)
@@ -106,7 +106,7 @@ async def test_a_servers_change_is_not_told_where_it_changes_nothing(tmp_path: P
             await agent.call("call_tool_write", name="growing:grow")
             with anyio.fail_after(LIMIT_S):
                 while (await found(agent, "qqqq"))["total"] < 2:
-                    await asyncio.sleep(0)
+                    await asyncio.sleep(PAUSE_S)
             assert await merged(agent, announcements) == told
             await announcements.close()
 
