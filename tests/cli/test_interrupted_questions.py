@@ -35,7 +35,7 @@ QUESTIONS: dict[str, tuple[list[str], Steps]] = {
 }
 
 OF_A_KIND = {"init-files", "approve-group", "server-approve"}
-"""For `make soak`: in CI another row answers the same question, or asks it with the same words of yes and no."""
+"""For `make soak`: in CI another row answers the same question, or asks another one of yes and no."""
 
 
 @pytest.fixture

@@ -20,7 +20,7 @@ META = "io.modelcontextprotocol/"
 CLIENT = {"name": "raw-agent", "version": "1"}
 DEADLINE_S = 60.0
 PAUSE_S = 0.02
-"""Between two looks at a gateway that is starting: asked without a pause it would be slower, and so would all else."""
+"""Between two looks at a gateway that is starting: without a pause its answers would hold it up."""
 
 
 @dataclass

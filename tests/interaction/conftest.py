@@ -61,7 +61,7 @@ def canary_kept(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Marks the tests on other channels than the quick ones as long, and a part of those on stdio for `make soak`."""
+    """Marks the tests on other channels than the quick ones as long, a part of those on stdio as soak."""
     names = {"-".join(channel) for channel in CHANNELS}
     for item in items:
         if item.path.parent != Path(__file__).parent:

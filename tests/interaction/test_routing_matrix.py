@@ -22,7 +22,7 @@ pytestmark = [pytest.mark.anyio, pytest.mark.long]
 KNOWN, UNKNOWN = "claude-code", "unheard of"
 """Clients that AUTO knows to ask for a changed list, and that it does not know."""
 BY_AUTO = pytest.mark.soak
-"""In CI these paths are taken by AUTO, which a client that it knows makes DYNAMIC; each row starts a process."""
+"""In CI AUTO takes these paths, which is DYNAMIC for a client that it knows; each row starts a process."""
 CELLS = [
     pytest.param("memory", "handshake", "CALL_TOOL", marks=pytest.mark.requirement("memory-handshake-call-tool")),
     pytest.param("memory", "handshake", "DYNAMIC", marks=pytest.mark.requirement("memory-handshake-dynamic")),

@@ -141,7 +141,7 @@ def parameter(name: str, **members: Any) -> dict[str, Any]:
 
 
 def places_and_pieces() -> list[Any]:
-    """Every piece in a description, a part of them in each other place; all of them everywhere for `make soak`."""
+    """Every piece in a description, a part of them in each other place, where `make soak` has all."""
     first, *others = WHERE
     shares = [pytest.param(first, HOSTILE, id=first)]
     for number, place in enumerate(others):
