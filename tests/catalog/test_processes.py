@@ -46,7 +46,7 @@ asyncio.run(main())
 """
 
 
-@pytest.mark.parametrize("count", [2, 6])
+@pytest.mark.parametrize("count", [3, pytest.param(6, marks=pytest.mark.soak)])
 @pytest.mark.long
 async def test_processes_that_index_at_once_end_with_the_same_catalog(store: Any, count: int) -> None:
     """Creation, migration and every sync race; no error surfaces, and nothing is lost or doubled."""

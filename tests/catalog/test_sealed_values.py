@@ -135,19 +135,22 @@ async def test_all_on_a_store_have_the_key_that_the_first_has_made(store: StoreP
 
 
 @pytest.mark.long
-async def test_processes_that_ask_for_a_key_at_once_get_the_same(store: StorePlace) -> None:
+@pytest.mark.parametrize("count", [2, pytest.param(4, marks=pytest.mark.soak)])
+async def test_processes_that_ask_for_a_key_at_once_get_the_same(store: StorePlace, count: int) -> None:
     """It is one of those that they brought, and the store holds no other."""
     async with store.opened():
         pass
     pipe = asyncio.subprocess.PIPE
     command = (sys.executable, "-c", KEY_TAKER, str(store.data_dir), store.url or "")
     with anyio.fail_after(60):
-        takers = [await asyncio.create_subprocess_exec(*command, stdin=pipe, stdout=pipe, stderr=pipe) for _ in "1234"]
+        takers = [
+            await asyncio.create_subprocess_exec(*command, stdin=pipe, stdout=pipe, stderr=pipe) for _ in range(count)
+        ]
         for taker in takers:
             assert taker.stdout is not None
             assert await taker.stdout.readline() == b"ready\n"
         ends = await asyncio.gather(*(taker.communicate(b"go\n") for taker in takers))
-    assert [stderr for _, stderr in ends] == [b""] * 4
+    assert [stderr for _, stderr in ends] == [b""] * count
     (key,) = {stdout for stdout, _ in ends}
     assert [bytes(kept).hex() for (kept,) in store.rows("SELECT key FROM gateway_keys WHERE name <> 'approvals'")] == [
         key.decode()

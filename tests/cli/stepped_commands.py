@@ -1,8 +1,9 @@
 """Commands that change clients' files, each of which kills itself at a step.
 
-A line on stdin, `STEP [STEP] WORDS`, begins one command for each step, at once: forks of this process, in which all is
-imported already. A step is a line of the modules that touch the files. The process ends by SIGKILL right before step
-number STEP, or else with its command. A line on stdout says how they ended: exit statuses, negative for a signal.
+A line on stdin, `FOLDER STEP [STEP] WORDS`, begins one command for each step, at once: forks of this process, in which
+all is imported already, each in that folder with its `home` and `data`. A step is a line of the modules that touch the
+files. The process ends by SIGKILL right before step number STEP, or else with its command. A line on stdout says how
+they ended: exit statuses, negative for a signal.
 """
 
 import os
@@ -47,13 +48,15 @@ class Steps:
         return self.take
 
 
-def begin(words: list[str], step: int) -> int:
+def begin(folder: str, words: list[str], step: int) -> int:
     """A process that runs the command as far as that step; its number."""
     if pid := os.fork():
         return pid
     for stream, flags in ((0, os.O_RDONLY), (1, os.O_WRONLY)):
         null = os.open(os.devnull, flags)
         os.dup2(null, stream)
+    os.chdir(folder)
+    os.environ |= {"HOME": f"{folder}/home", "MCPPROXY_DATA_DIR": f"{folder}/data"}
     steps = Steps(step)
     threading.settrace(steps.enter)
     sys.settrace(steps.enter)
@@ -63,9 +66,9 @@ def begin(words: list[str], step: int) -> int:
 
 def main() -> None:
     for line in sys.stdin:
-        words = line.split()
+        folder, *words = line.split()
         steps = [int(word) for word in words if word.isdigit()]
-        pids = [begin(words[len(steps) :], step) for step in steps]
+        pids = [begin(folder, words[len(steps) :], step) for step in steps]
         print(*(os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) for pid in pids), flush=True)
 
 

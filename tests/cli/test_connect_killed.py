@@ -12,8 +12,8 @@ from cli_runs import PROGRAM, Run, environment
 from stepped_commands import NEVER
 
 pytestmark = pytest.mark.long  # hundreds of processes
-STRIDES = [16, pytest.param(1, marks=pytest.mark.soak)]
-"""Every sixteenth step, beginning at another one in each run, or all of them."""
+STRIDES = [32, pytest.param(1, marks=pytest.mark.soak)]
+"""Every thirty-second step, beginning at another one in each run, or all of them."""
 
 STEPPED = Path(__file__).parent / "stepped_commands.py"
 KILLED = -9
@@ -66,26 +66,30 @@ def files(request: pytest.FixtureRequest, home: Path) -> Files:
     return Files(home / "home", request.param)
 
 
+@pytest.fixture(scope="module")
+def stepped(tmp_path_factory: pytest.TempPathFactory) -> Iterator[subprocess.Popen[str]]:
+    """The process whose forks run the commands."""
+    env = environment(tmp_path_factory.mktemp("stepped"))
+    for name in ("XDG_CONFIG_HOME", "CLAUDE_CONFIG_DIR", "CODEX_HOME"):
+        env.pop(name, None)
+    pipe, null = subprocess.PIPE, subprocess.DEVNULL
+    command = [sys.executable, str(STEPPED)]
+    with subprocess.Popen(command, env=env, stdin=pipe, stdout=pipe, stderr=null, text=True) as process:
+        yield process
+
+
 @pytest.fixture
-def kill(home: Path) -> Iterator[Kill]:
+def kill(home: Path, stepped: subprocess.Popen[str]) -> Kill:
     """Runs a command as far as a step, as often as steps are given; returns exit statuses."""
-    with subprocess.Popen(
-        [sys.executable, str(STEPPED)],
-        cwd=home,
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.DEVNULL,
-        text=True,
-    ) as process:
-        assert process.stdin is not None and process.stdout is not None
-        stdin, stdout = process.stdin, process.stdout
+    assert stepped.stdin is not None and stepped.stdout is not None
+    stdin, stdout = stepped.stdin, stepped.stdout
 
-        def killed(*steps: int, words: tuple[str, ...]) -> list[int]:
-            stdin.write(f"{' '.join(map(str, steps))} {' '.join(words)}\n")
-            stdin.flush()
-            return [int(word) for word in stdout.readline().split()]
+    def killed(*steps: int, words: tuple[str, ...]) -> list[int]:
+        stdin.write(f"{home} {' '.join(map(str, steps))} {' '.join(words)}\n")
+        stdin.flush()
+        return [int(word) for word in stdout.readline().split()]
 
-        yield killed
+    return killed
 
 
 def connected(run: Run, files: Files, *more: str) -> State:
@@ -142,7 +146,7 @@ def test_one_of_two_at_once_may_be_killed(run: Run, files: Files, kill: Kill) ->
     after = connected(run, files)
     is_undone(run, files)
     ends = []
-    for step in range(1, 80, 3):
+    for step in range(1, 80, 6):
         dead, other = kill(step, NEVER, words=("connect", *files.clients, "--write"))
         files.check(files.before, after)
         assert other in (0, 1)
@@ -152,7 +156,7 @@ def test_one_of_two_at_once_may_be_killed(run: Run, files: Files, kill: Kill) ->
     assert ends.count(KILLED) > 5, ends  # the later steps are those of whom is first
 
 
-@pytest.mark.parametrize("kills", [20, pytest.param(60, marks=pytest.mark.soak)])
+@pytest.mark.parametrize("kills", [8, pytest.param(60, marks=pytest.mark.soak)])
 def test_a_real_process_may_be_killed_at_any_moment(run: Run, home: Path, kills: int) -> None:
     """From outside, at moments spread over the time that the whole command takes."""
     files = Files(home / "home", *FILES)

@@ -34,6 +34,9 @@ QUESTIONS: dict[str, tuple[list[str], Steps]] = {
     "server-isolate": (["server", "isolate", "free"], [(b"[y/N]", CTRL_C)]),
 }
 
+OF_A_KIND = {"init-files", "approve-group", "server-approve"}
+"""For `make soak`: in CI another row answers the same question, or asks another one of yes and no."""
+
 
 @pytest.fixture
 def store() -> Iterator[str]:
@@ -78,7 +81,10 @@ def answer(words: list[str], steps: Steps, folder: Path, store: str) -> tuple[in
 
 
 @pytest.mark.long  # a process each
-@pytest.mark.parametrize(("words", "steps"), QUESTIONS.values(), ids=QUESTIONS)
+@pytest.mark.parametrize(
+    ("words", "steps"),
+    [pytest.param(*row, id=name, marks=[pytest.mark.soak] * (name in OF_A_KIND)) for name, row in QUESTIONS.items()],
+)
 def test_ctrl_c_ends_a_question_at_once(tmp_path: Path, run: Run, store: str, words: list[str], steps: Steps) -> None:
     """No answer is waited for, no file is other than it was, and what waited waits."""
     args = ["-S", str(UPSTREAM), str(tmp_path / "tools"), str(tmp_path / "ledger")]

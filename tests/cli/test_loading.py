@@ -4,6 +4,7 @@ import json
 import os
 import subprocess
 import sys
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -30,6 +31,7 @@ cli.main()
 """
 
 
+@cache
 def loaded(*words: str) -> tuple[list[int], bool, bool, list[str]]:
     """Collections while a gateway is loaded for these words; whether the collector is on afterwards, with the
     threshold of a server; and all modules."""

@@ -8,7 +8,7 @@ from typing import Any
 
 import httpx2
 import pytest
-from cli_runs import Done, Run, environment, run_process, served
+from cli_runs import Done, Run, served
 from registry_server import WEATHER, Registry, registry
 
 from smart_mcp_proxy.cli.commands.servers import registry_api
@@ -266,12 +266,12 @@ def test_words_that_do_not_go_together_are_refused(run: Run) -> None:
         assert run("server", "add", *words).status == 2
 
 
-@pytest.mark.long  # a gateway and a process for each command
-def test_a_running_gateway_adds_it_and_does_not_start_it(tmp_path: Path, store: Registry) -> None:
+@pytest.mark.long  # a gateway of its own
+def test_a_running_gateway_adds_it_and_does_not_start_it(tmp_path: Path, run: Run, store: Registry) -> None:
     """Its file is the one that changes."""
     with served(tmp_path / "gateway") as folder:
-        env = environment(folder, REGISTRY_URL=store.address)
-        done = run_process("server", "add", "--registry", WEATHER_NAME, "--yes", "--json", cwd=tmp_path, env=env)
+        there = {"DATA_DIR": str(folder), "REGISTRY_URL": store.address}
+        done = run("server", "add", "--registry", WEATHER_NAME, "--yes", "--json", **there)
         assert (done.status, done.json["added"]) == (0, True)
-        listed = run_process("server", "list", "--json", cwd=tmp_path, env=env).json
+        listed = run("server", "list", "--json", **there).json
         assert {server["name"]: server["state"] for server in listed}["weather-mcp"] == "quarantined"

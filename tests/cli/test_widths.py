@@ -116,7 +116,7 @@ def assert_fits(words: list[str], lines: list[str], columns: int) -> None:
         assert unindented(lines) == []
 
 
-BY_ITSELF = [[], ["demo", "mix two colors"], ["tool", "list"], ["--help"]]
+BY_ITSELF = [[], ["tool", "list"], ["--help"]]
 """What is looked at in a process of its own in CI; the other commands find the width of a terminal as these do."""
 
 

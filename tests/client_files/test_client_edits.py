@@ -153,28 +153,40 @@ def check(text: str, language: TextFormat, section: str, load: Any) -> None:
         assert comment in after and comment in gone
 
 
-@pytest.mark.long
-@settings(max_examples=500, deadline=None)
-@given(jsonc_files())
-def test_a_random_json_file_keeps_comments_order_and_foreign_entries(text: str) -> None:
-    """500 files; each is at least what a person may have written."""
-    check(text, "json", "mcpServers", lambda found: parse_jsonc(found.encode(), "f"))
+COUNTS = [100, pytest.param(500, marks=pytest.mark.soak)]
+"""How many random files are tried of each language."""
+
+
+def check_many(files: st.SearchStrategy[str], count: int, language: TextFormat, section: str, load: Any) -> None:
+    """So many of these files."""
+
+    @settings(max_examples=count, deadline=None)
+    @given(files)
+    def check_one(text: str) -> None:
+        check(text, language, section, load)
+
+    check_one()
 
 
 @pytest.mark.long
-@settings(max_examples=500, deadline=None)
-@given(toml_files())
-def test_a_random_toml_file_keeps_comments_order_and_foreign_entries(text: str) -> None:
-    """500 files."""
-    check(text, "toml", "mcp_servers", tomllib.loads)
+@pytest.mark.parametrize("count", COUNTS)
+def test_a_random_json_file_keeps_comments_order_and_foreign_entries(count: int) -> None:
+    """Each is at least what a person may have written."""
+    check_many(jsonc_files(), count, "json", "mcpServers", lambda found: parse_jsonc(found.encode(), "f"))
 
 
 @pytest.mark.long
-@settings(max_examples=500, deadline=None)
-@given(yaml_files())
-def test_a_random_yaml_file_keeps_comments_order_and_foreign_entries(text: str) -> None:
-    """500 files."""
-    check(text, "yaml", "extensions", yaml.safe_load)
+@pytest.mark.parametrize("count", COUNTS)
+def test_a_random_toml_file_keeps_comments_order_and_foreign_entries(count: int) -> None:
+    """Whatever tables, arrays and texts it has."""
+    check_many(toml_files(), count, "toml", "mcp_servers", tomllib.loads)
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("count", COUNTS)
+def test_a_random_yaml_file_keeps_comments_order_and_foreign_entries(count: int) -> None:
+    """In block style and in braces."""
+    check_many(yaml_files(), count, "yaml", "extensions", yaml.safe_load)
 
 
 PLACES = [

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from smart_mcp_proxy.cli.app import main
 from smart_mcp_proxy.cli.support.api import read_config
 from smart_mcp_proxy.desktop.port_holder import find_port_holder
 from smart_mcp_proxy.desktop.spelling import spell_command
@@ -116,13 +117,18 @@ def test_commands_work_as_they_are_spelled(tmp_path: Path, monkeypatch: pytest.M
     assert spell_command("ui") == "~/'my venv/bin/python' -m smart_mcp_proxy ui"
 
 
-@pytest.mark.long  # each imports a program
+@pytest.mark.long  # each opens a store
 @pytest.mark.parametrize("words", ["status", "stop", "stats", "activity list", "token list", "tool forget --all"])
-def test_a_command_that_needs_no_server_names_the_gateway_at_its_port(tmp_path: Path, words: str) -> None:
+def test_a_command_that_needs_no_server_names_the_gateway_at_its_port(
+    tmp_path: Path, words: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     """With the command that asks it; what was asked is still answered from the own data directory."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "argv", ["mcpproxy", *words.split()])
+    monkeypatch.setenv("MCPPROXY_DATA_DIR", str(tmp_path / "other"))
     with listening("mcpproxy", "serve", cwd=tmp_path, MCPPROXY_DATA_DIR="data") as (port, pid):
-        env = os.environ | {"MCPPROXY_DATA_DIR": str(tmp_path / "other"), "MCPPROXY_PORT": str(port)}
-        command = [sys.executable, "-m", "smart_mcp_proxy", *words.split()]
-        done = subprocess.run(command, cwd=tmp_path, env=env, capture_output=True, text=True, timeout=60, check=False)
-    assert f"A gateway has it (process {pid}), with its data in {tmp_path / 'data'}." in done.stderr, done
-    assert f"To ask it: MCPPROXY_DATA_DIR={tmp_path / 'data'} " in done.stderr and words in done.stderr
+        monkeypatch.setenv("MCPPROXY_PORT", str(port))
+        main()
+    said = capsys.readouterr().err
+    assert f"A gateway has it (process {pid}), with its data in {tmp_path / 'data'}." in said
+    assert f"To ask it: MCPPROXY_DATA_DIR={tmp_path / 'data'} " in said and words in said

@@ -19,6 +19,8 @@ MODERN_VERSION = "2026-07-28"
 META = "io.modelcontextprotocol/"
 CLIENT = {"name": "raw-agent", "version": "1"}
 DEADLINE_S = 60.0
+PAUSE_S = 0.02
+"""Between two looks at a gateway that is starting: without a pause its answers would hold it up."""
 
 
 @dataclass
@@ -249,3 +251,4 @@ async def wait_covered(agent: Agent) -> None:
             found = (await agent.call("retrieve_tools", query="lighthouse"))["structuredContent"]
             if not found["not_covered"] and found["tools"] and not any(tool["stale"] for tool in found["tools"]):
                 return
+            await asyncio.sleep(PAUSE_S)

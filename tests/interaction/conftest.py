@@ -1,6 +1,6 @@
 """One gateway, used over every transport and in both protocol eras."""
 
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Iterator, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 from typing import Any
@@ -26,6 +26,11 @@ QUICK_CHANNELS = {("memory", "handshake"), ("http", "modern")}
 """Both eras, in this process. What a test shows on the other channels as well, `make test-long` shows there."""
 ON_PIPES = {"test_bad_input.py", "test_agent_call.py"}
 """Files whose tests are quick over stdio, too: a gateway process takes seconds, and most of them one each."""
+OWN_PROCESS = ("stdio", "handshake")
+"""What is shown over stdio in CI by a test that starts a gateway process of its own.
+
+Tests on the process that many share show both eras there, and the other era is shown on every other channel.
+"""
 WIRES = [("stdio", "handshake"), ("stdio", "modern"), ("http", "handshake"), ("http", "modern")]
 
 
@@ -33,6 +38,17 @@ WIRES = [("stdio", "handshake"), ("stdio", "modern"), ("http", "handshake"), ("h
 def anyio_backend() -> str:
     """One event loop for all tests here, so that gateways and connections outlive a single test."""
     return "asyncio"
+
+
+def is_for_soak(row: Mapping[str, Any]) -> bool:
+    """Whether a gateway process is started for this row alone, and another row in CI takes its path.
+
+    Where a test has rows for the eras of its servers as well, those in which the eras cross are in CI.
+    """
+    channel = row.get("channel")
+    if channel not in CHANNELS or channel[0] != OWN_PROCESS[0]:
+        return False
+    return channel[1] == row["mode"] if "mode" in row else channel != OWN_PROCESS
 
 
 @pytest.fixture(scope="session", autouse=True)
@@ -45,13 +61,14 @@ def canary_kept(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Marks the tests on other channels than the quick ones as long."""
+    """Marks the tests on other channels than the quick ones as long, a part of those on stdio as soak."""
     names = {"-".join(channel) for channel in CHANNELS}
     for item in items:
         if item.path.parent != Path(__file__).parent:
             continue
         quick = QUICK_CHANNELS | ({("stdio", "handshake")} if item.path.name in ON_PIPES else set())
-        values = getattr(getattr(item, "callspec", None), "params", {}).values()
+        row = getattr(getattr(item, "callspec", None), "params", {})
+        values = row.values()
         channels = {
             "-".join(value) if value in CHANNELS else value
             for value in values
@@ -59,6 +76,8 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         }
         if channels & names - {"-".join(channel) for channel in quick}:
             item.add_marker(pytest.mark.long)
+        if is_for_soak(row):
+            item.add_marker(pytest.mark.soak)
 
 
 def pytest_runtest_logreport(report: pytest.TestReport) -> None:

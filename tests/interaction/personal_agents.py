@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import run_canary
-from agents import CLIENT, HANDSHAKE_VERSION, Agent, Exchange, HttpAgent, StreamAgent
+from agents import CLIENT, HANDSHAKE_VERSION, PAUSE_S, Agent, Exchange, HttpAgent, StreamAgent
 from plain_http import plain_client
 from transports import _running, opened_gateway, served, spawned
 
@@ -184,7 +184,7 @@ async def wait_listed(agent: Agent) -> None:
     """Returns when the gateway has listed its server."""
     async with asyncio.timeout(30):
         while (await agent.call("retrieve_tools", query="ask"))["structuredContent"]["not_covered"]:
-            pass
+            await asyncio.sleep(PAUSE_S)
 
 
 def living(ledger: Path) -> list[str]:

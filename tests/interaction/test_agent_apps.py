@@ -7,8 +7,9 @@ from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 from typing import Any
 
+import anyio
 import pytest
-from agents import Agent
+from agents import PAUSE_S, Agent
 from extended_servers import APPS, PAGE, SHOWS_APPS, Extended, approve, code_of, withheld
 from transports import CHANNELS, agent_at, in_memory, over_http, served, settled
 
@@ -77,6 +78,7 @@ async def test_equal_interfaces_of_two_servers_stand_side_by_side(channel: tuple
     async with agent_at(channel, tmp_path / "data", {name: each.entry for name, each in servers.items()}) as agent:
         listed = (await agent.request("resources/list"))["result"]["resources"]
         while len(listed) < 2:  # on stdio nothing has settled yet
+            await anyio.sleep(PAUSE_S)
             listed = (await agent.request("resources/list"))["result"]["resources"]
         assert [item["uri"] for item in listed] == ["ui://left/board", "ui://right/board"]
         assert [item["_meta"] for item in listed] == [{"ui": CSP}] * 2

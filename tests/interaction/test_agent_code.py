@@ -138,8 +138,18 @@ MISCHIEF = {
         "while (true) await call_tools(Array(50).fill({name: 'new:look', args: {entry: 1}}))",
     ),
 }
-SOAKED = {"python-prints", "python-descends", "javascript-grows", "javascript-calls"}
-"""In CI each kind of mischief is up to it in one language: a script runs in a process of its own in either."""
+SOAKED = {
+    "python-prints",
+    "python-computes",
+    "python-descends",
+    "javascript-grows",
+    "javascript-descends",
+    "javascript-calls",
+}
+"""In CI each kind of mischief is up to it in one language: a script runs in a process of its own in either.
+
+An expression without an end computes as well, and what descends ends at once (tests/gateway/sandbox/test_prison.py).
+"""
 ROUND_CALLS = 200
 ROUNDS = 3
 """Source: docs/design/limits.md#figures-in-tests"""

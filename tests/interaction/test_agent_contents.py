@@ -15,7 +15,7 @@ from urllib.parse import quote
 
 import anyio
 import pytest
-from agents import META, Agent
+from agents import META, PAUSE_S, Agent
 from test_agent_passthrough import Announcements
 from transports import (
     CHANNELS,
@@ -103,6 +103,7 @@ async def listed(agent: Agent, method: str, count: int = 0) -> list[dict[str, An
                 cursor = {"cursor": result["nextCursor"]}
             if len(found) >= count:
                 return found
+            await anyio.sleep(PAUSE_S)
 
 
 def shown(kind: str, item: dict[str, Any], passed: str | None) -> dict[str, Any]:

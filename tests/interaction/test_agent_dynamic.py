@@ -10,7 +10,7 @@ from typing import Any
 
 import anyio
 import pytest
-from agents import Agent
+from agents import PAUSE_S, Agent
 from test_agent_passthrough import CHANGED, Announcements, listed
 from transports import ENVIRON, in_memory, odd_servers, on_stdio, over_http, over_sse, served, spawned
 
@@ -28,17 +28,20 @@ OWN_TOOLS = 6
 
 @asynccontextmanager
 async def two_agents(
-    transport: str, data_dir: Path, servers: dict[str, Any], **settings: Any
+    transport: str, data_dir: Path, servers: dict[str, Any], *, is_second_needed: bool = True, **settings: Any
 ) -> AsyncIterator[tuple[Agent, Agent]]:
-    """Two agents of the handshake era of one gateway; over stdio each client has a gateway of its own."""
+    """Two agents of the handshake era of one gateway; over stdio each client has a gateway of its own.
+
+    Where a test needs one agent only, no second gateway is started over stdio: both are then the same.
+    """
     async with AsyncExitStack() as stack:
         if transport == "stdio":
             environ = {name.upper(): str(value) for name, value in settings.items()}
             agents = []
-            for _ in range(2):
+            for _ in range(1 + is_second_needed):
                 process = await stack.enter_async_context(spawned(data_dir, servers, **environ))
                 agents.append(await stack.enter_async_context(on_stdio(process, "handshake")))
-            yield agents[0], agents[1]
+            yield agents[0], agents[-1]
             return
         gateway = await stack.enter_async_context(settled(data_dir, servers, **settings))
         if transport == "memory":
@@ -81,7 +84,7 @@ async def found(agent: Agent, query: str, **more: Any) -> dict[str, Any]:
             answer: dict[str, Any] = reply["result"]["structuredContent"]
             if not answer["not_covered"]:
                 return answer
-            await asyncio.sleep(0)
+            await asyncio.sleep(PAUSE_S)
 
 
 async def names(agent: Agent) -> list[str]:
@@ -176,7 +179,10 @@ async def test_a_list_during_a_search_is_the_one_before_or_the_one_after(
     transport: str, ledger: Path, tmp_path: Path
 ) -> None:
     """Never a part of what was registered, and the last list is the whole of it."""
-    async with two_agents(transport, tmp_path, odd_servers(ledger), routing_type="DYNAMIC") as (agent, _):
+    async with two_agents(transport, tmp_path, odd_servers(ledger), is_second_needed=False, routing_type="DYNAMIC") as (
+        agent,
+        _,
+    ):
         await found(agent, "qqqq")
         before = await names(agent)
         search = {"name": "retrieve_tools", "arguments": {"query": "new:look"}}
@@ -198,7 +204,10 @@ async def test_a_request_that_is_cancelled_after_its_answer_changes_nothing(
     transport: str, ledger: Path, tmp_path: Path
 ) -> None:
     """OpenCode 1.18.33 cancels every request that was answered: what was registered stays, and calls go on."""
-    async with two_agents(transport, tmp_path, odd_servers(ledger), routing_type="DYNAMIC") as (agent, _):
+    async with two_agents(transport, tmp_path, odd_servers(ledger), is_second_needed=False, routing_type="DYNAMIC") as (
+        agent,
+        _,
+    ):
         await found(agent, "qqqq")
         for _ in range(3):
             answered = await agent.begin("tools/call", name="retrieve_tools", arguments={"query": "new:look"})
@@ -398,8 +407,15 @@ async def test_a_profile_shows_finds_and_calls_only_what_it_has(era: Any, ledger
 
 @pytest.mark.long  # starts and ends processes, seconds of it
 @pytest.mark.requirement("profile-inside")
-@pytest.mark.parametrize("routing", ["CALL_TOOL", "DYNAMIC"])
-@pytest.mark.parametrize("era", ["handshake", "modern"])
+@pytest.mark.parametrize(
+    ("era", "routing"),
+    [
+        ("handshake", "DYNAMIC"),
+        ("modern", "CALL_TOOL"),
+        pytest.param("handshake", "CALL_TOOL", marks=pytest.mark.soak),
+        pytest.param("modern", "DYNAMIC", marks=pytest.mark.soak),
+    ],
+)  # of a profile's path each way is in CI over HTTP
 async def test_over_stdio_a_process_serves_one_profile(era: Any, routing: str, ledger: Path, tmp_path: Path) -> None:
     """As at the profile's path; when it leaves the file nothing is seen any more, until it comes back."""
     profiles = {"work": {"servers": ["new"], "tools": ["look", "meta"], "pin": ["new__meta"]}}
@@ -427,7 +443,7 @@ async def test_over_stdio_a_process_serves_one_profile(era: Any, routing: str, l
         config.write_text(json.dumps(document | {"profiles": {}}), "utf-8")
         with anyio.fail_after(LIMIT_S):
             while (gone := await agent.request("tools/list")).get("result", {}).get("tools", [])[OWN_TOOLS:]:
-                await asyncio.sleep(0)
+                await asyncio.sleep(PAUSE_S)
         if era == "handshake":
             await announcements.until(CHANGED, told + 1)
             result = await agent.call("call_tool_write", name="new:look", args={"entry": 1})
@@ -437,7 +453,7 @@ async def test_over_stdio_a_process_serves_one_profile(era: Any, routing: str, l
         config.write_text(json.dumps(document), "utf-8")
         with anyio.fail_after(LIMIT_S):
             while "error" in (back := await agent.request("tools/list")) or not back["result"]["tools"][OWN_TOOLS:]:
-                await asyncio.sleep(0)
+                await asyncio.sleep(PAUSE_S)
         assert await names(agent) == ["new__meta"]
         await announcements.until(CHANGED, told + 2)
 

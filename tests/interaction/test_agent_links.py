@@ -12,7 +12,7 @@ from urllib.parse import quote
 
 import anyio
 import pytest
-from agents import Agent
+from agents import PAUSE_S, Agent
 from plain_http import plain_client
 from transports import CHANNELS, agent_at, in_memory, over_http, served, settled
 
@@ -101,6 +101,7 @@ async def listed(agent: Agent, method: str = "resources/list") -> list[str]:
         while True:
             if found := (await agent.request(method))["result"][member]:
                 return [item[key] for item in found]
+            await asyncio.sleep(PAUSE_S)
 
 
 @asynccontextmanager

@@ -12,7 +12,7 @@ from typing import Any
 
 import anyio
 import pytest
-from agents import META, Agent, HttpAgent, StreamAgent
+from agents import META, PAUSE_S, Agent, HttpAgent, StreamAgent
 from transports import (
     CHANNELS,
     in_memory,
@@ -172,6 +172,7 @@ class Announcements:
         with anyio.fail_after(LIMIT_S):
             while self.count(method) < count:
                 await listed(self.agent)
+                await asyncio.sleep(PAUSE_S)
 
     async def close(self) -> None:
         """Stops listening."""

@@ -11,7 +11,7 @@ from urllib.parse import quote
 
 import anyio
 import pytest
-from agents import META, Agent, Era, StreamAgent
+from agents import META, PAUSE_S, Agent, Era, StreamAgent
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from test_agent_passthrough import Announcements, listed
@@ -101,6 +101,7 @@ class Ear:
         with anyio.fail_after(LIMIT_S):
             while self.heard().count(self.uri(own)) < count:
                 await listed(self.agent)
+                await anyio.sleep(PAUSE_S)
 
     async def begins(self, own: str) -> None:
         """Returns when it hears of this one at all: over HTTP, the stream of a session may open later."""
@@ -161,7 +162,7 @@ async def listed_resources(agent: Agent) -> None:
     """Returns when the resources are listed."""
     with anyio.fail_after(LIMIT_S):
         while not (await agent.request("resources/list")).get("result", {}).get("resources"):
-            pass
+            await anyio.sleep(PAUSE_S)
 
 
 @pytest.mark.requirement("subscriptions-told")

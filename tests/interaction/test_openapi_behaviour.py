@@ -20,7 +20,8 @@ LAST_CHARS = 20_000
 
 
 @pytest.mark.requirement("openapi-behaviour")
-async def test_every_answer_is_one_that_is_described(tmp_path: Path) -> None:
+@pytest.mark.parametrize("examples", [5, pytest.param(15, marks=pytest.mark.soak)])
+async def test_every_answer_is_one_that_is_described(tmp_path: Path, examples: int) -> None:
     """REST and broker, good requests and bad ones: status, type, schema, `Allow`, and who is let in.
 
     The servers do not come from a file, so nothing that is sent changes or starts any.
@@ -33,13 +34,14 @@ async def test_every_answer_is_one_that_is_described(tmp_path: Path) -> None:
             gateway.start_upstreams()
             assert await gateway.wait_settled(20)
             token = operator_token(gateway.settings)
-            found, said = await run_schemathesis(base, token, tmp_path)
+            found, said = await run_schemathesis(base, token, tmp_path, examples)
     assert found == 0, said[-LAST_CHARS:]
 
 
-async def run_schemathesis(base: str, token: str, folder: Path) -> tuple[int | None, str]:
+async def run_schemathesis(base: str, token: str, folder: Path, examples: int) -> tuple[int | None, str]:
     """Its exit status and what it says; its files are in `folder`."""
     command = (PROGRAM, "--config-file", RULES, "run", f"{base}/openapi.json", "--no-color")
+    command += ("--max-examples", examples)
     process = await asyncio.create_subprocess_exec(
         *map(str, command),
         stdout=asyncio.subprocess.PIPE,

@@ -25,7 +25,12 @@ INTERNAL = -32603
 FAILED = "The gateway failed. Its log says why."
 GOOD_CALLS = 20
 PROGRAM = (sys.executable, "-m", "tests.interaction.planted_bugs", "serve")
-CHANNELS = [(channel, era) for channel in ("stdio", "http") for era in ("handshake", "modern")]
+CHANNELS = [
+    ("stdio", "handshake"),
+    pytest.param("stdio", "modern", marks=pytest.mark.soak),  # its path is that of the others
+    ("http", "handshake"),
+    ("http", "modern"),
+]
 
 
 @asynccontextmanager

@@ -123,6 +123,20 @@ async def world(
                 yield World(base, provider, tmp_path, proxy)
 
 
+@pytest.fixture(scope="module")
+async def door(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[World]:
+    """One gateway for the tests after which it lets in whom it let in before."""
+    async with world(tmp_path_factory.mktemp("door")) as here:
+        yield here
+
+
+@pytest.fixture(scope="module")
+async def open_door(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[World]:
+    """The same that lets in everybody whose token is good."""
+    async with world(tmp_path_factory.mktemp("open_door"), "*=destructive") as here:
+        yield here
+
+
 @pytest.mark.parametrize("era", ["handshake", "modern"])
 async def test_a_person_signs_in_and_reaches_what_is_allowed_to_them(tmp_path: Path, era: Any) -> None:
     """Discovery, registration, consent, the provider's page, PKCE on both ways; then calls as that person."""
@@ -169,10 +183,12 @@ async def test_a_sign_in_is_renewed_and_ends_with_its_revocation(tmp_path: Path)
 @pytest.mark.parametrize("secret", [{}, {"client_secret": ""}], ids=["no-secret", "empty-secret"])
 @pytest.mark.parametrize("kind", ["access_token", "refresh_token"])
 async def test_a_token_that_is_given_back_ends_its_sign_in_here_and_at_the_provider(
-    tmp_path: Path, kind: str, secret: dict[str, str]
+    door: World, kind: str, secret: dict[str, str]
 ) -> None:
     """Whichever of the two it is, with a field for a secret or without; another client's word ends nothing."""
-    async with world(tmp_path) as here, plain_client(base_url=here.base) as client:
+    here = door
+    here.provider.revoked.clear()
+    async with plain_client(base_url=here.base) as client:
         held = await here.sign_in()
         form = {"token": str(getattr(held, kind)), "token_type_hint": kind} | secret
         assert (await client.post("/revoke", data=form)).status_code == 400
@@ -244,14 +260,13 @@ STRANGERS: list[dict[str, Any]] = [
 
 @pytest.mark.parametrize("user", STRANGERS, ids=str)
 async def test_who_may_not_use_the_gateway_gets_no_token_and_is_told_who_can_help(
-    tmp_path: Path, user: dict[str, Any]
+    door: World, monkeypatch: pytest.MonkeyPatch, user: dict[str, Any]
 ) -> None:
     """The provider has signed them in; that is not enough."""
-    async with world(tmp_path) as here:
-        here.provider.user = user
-        with pytest.raises(UpstreamAuthError, match="MCPPROXY_OIDC_USERS") as caught:
-            await here.sign_in()
-        assert "@" not in str(caught.value)
+    monkeypatch.setattr(door.provider, "user", user)
+    with pytest.raises(UpstreamAuthError, match="MCPPROXY_OIDC_USERS") as caught:
+        await door.sign_in()
+    assert "@" not in str(caught.value)
 
 
 @pytest.mark.parametrize(
@@ -266,29 +281,31 @@ async def test_who_may_not_use_the_gateway_gets_no_token_and_is_told_who_can_hel
     ],
     ids=str,
 )
-async def test_a_provider_token_that_is_not_for_this_gateway_opens_nothing(tmp_path: Path, wrong: Any) -> None:
+async def test_a_provider_token_that_is_not_for_this_gateway_opens_nothing(
+    open_door: World, monkeypatch: pytest.MonkeyPatch, wrong: Any
+) -> None:
     """Wrong issuer, audience, end, subject, servers or signature: whoever put it there."""
-    async with world(tmp_path, "*=destructive") as here:
+    with monkeypatch.context() as patch, pytest.raises(UpstreamAuthError):
         if isinstance(wrong, dict):
-            here.provider.changes = wrong
+            patch.setattr(open_door.provider, "changes", wrong)
         else:
-            here.provider.signing_key = RSAKeyPair.generate()
-        with pytest.raises(UpstreamAuthError):
-            await here.sign_in()
+            patch.setattr(open_door.provider, "signing_key", RSAKeyPair.generate())
+        await open_door.sign_in()
+    assert await open_door.status((await open_door.sign_in()).access_token) == 200
 
 
-async def test_a_token_is_for_this_gateway_whether_or_not_the_client_names_it(tmp_path: Path) -> None:
+async def test_a_token_is_for_this_gateway_whether_or_not_the_client_names_it(open_door: World) -> None:
     """Without `resource` it is bound to the gateway all the same; a client that wants another resource gets none."""
-    async with world(tmp_path) as here, plain_client(base_url=here.base) as client:
+    async with plain_client(base_url=open_door.base) as client:
         assert "error=" not in await authorized(client, "")
         token = (await exchanged(client, await authorized(client, ""))).json()["access_token"]
-        assert await here.status(token) == 200
+        assert await open_door.status(token) == 200
         assert "error=invalid_target" in await authorized(client, "https://other.example/mcp")
 
 
-async def test_a_relay_that_replays_what_it_saw_gets_nothing(tmp_path: Path) -> None:
+async def test_a_relay_that_replays_what_it_saw_gets_nothing(door: World) -> None:
     """The provider's answer, the code and another browser's consent work once, and where they were asked for."""
-    async with world(tmp_path) as here, plain_client(base_url=here.base) as client:
+    async with plain_client(base_url=door.base) as client:
         seen: list[str] = []
         location = await authorized(client, "", seen)
         (callback,) = [url for url in seen if "/auth/callback" in url]
@@ -301,9 +318,10 @@ async def test_a_relay_that_replays_what_it_saw_gets_nothing(tmp_path: Path) -> 
         assert (other.status_code, other.json()["error"]) == (401, "invalid_client")
 
 
-async def test_a_code_that_is_used_twice_ends_its_sign_in(tmp_path: Path) -> None:
+async def test_a_code_that_is_used_twice_ends_its_sign_in(door: World) -> None:
     """Nobody can tell which of the two has stolen it; another client that has seen the code ends nothing."""
-    async with world(tmp_path) as here, plain_client(base_url=here.base) as client:
+    here = door
+    async with plain_client(base_url=here.base) as client:
         location = await authorized(client, "")
         first = await exchanged(client, location)
         token = first.json()["access_token"]
@@ -328,9 +346,9 @@ async def test_a_code_that_comes_twice_at_once_brings_no_token_that_is_good(tmp_
                 assert reply.status_code == 400 or await here.status(reply.json()["access_token"]) == 401
 
 
-async def test_a_client_whose_address_has_a_fragment_is_not_registered(tmp_path: Path) -> None:
+async def test_a_client_whose_address_has_a_fragment_is_not_registered(open_door: World) -> None:
     """A browser would not send what stands behind it, and puts the code before it."""
-    async with world(tmp_path) as here, plain_client(base_url=here.base) as client:
+    async with plain_client(base_url=open_door.base) as client:
         for fragment, status in (("#x", 400), ("#", 400), ("%23", 201)):
             registration = {"redirect_uris": [BACK + fragment], "token_endpoint_auth_method": "none"}
             reply = await client.post("/register", json=registration)
@@ -351,10 +369,10 @@ async def test_a_client_whose_address_has_a_fragment_is_not_registered(tmp_path:
     ],
 )
 async def test_an_address_that_is_not_what_it_seems_is_not_registered(
-    address: str, is_plain: bool, tmp_path: Path
+    address: str, is_plain: bool, open_door: World
 ) -> None:
     """User info hides the host, and parsers drop control characters or end a header at them."""
-    async with world(tmp_path) as here, plain_client(base_url=here.base) as client:
+    async with plain_client(base_url=open_door.base) as client:
         registration = {"redirect_uris": [address], "token_endpoint_auth_method": "none"}
         reply = await client.post("/register", json=registration)
         assert reply.status_code == (201 if is_plain else 400), reply.text
@@ -364,9 +382,9 @@ async def test_an_address_that_is_not_what_it_seems_is_not_registered(
             )
 
 
-async def test_pages_of_the_sign_in_run_no_script_and_stand_in_no_frame(tmp_path: Path) -> None:
+async def test_pages_of_the_sign_in_run_no_script_and_stand_in_no_frame(open_door: World) -> None:
     """The page that consents, and those that say what went wrong."""
-    async with world(tmp_path) as here, plain_client(base_url=here.base) as client:
+    async with plain_client(base_url=open_door.base) as client:
         seen: list[str] = []
         await authorized(client, "", seen)
         (consenting,) = [url for url in seen if "/consent" in url]
@@ -388,11 +406,11 @@ async def test_a_key_that_the_provider_replaces_is_noticed(tmp_path: Path) -> No
         assert await here.status((await here.sign_in()).access_token) == 200
 
 
-async def test_consent_belongs_to_the_browser_that_gave_it(tmp_path: Path) -> None:
+async def test_consent_belongs_to_the_browser_that_gave_it(door: World) -> None:
     """A link to a sign-in that somebody else has begun brings nobody's token to them."""
-    async with world(tmp_path) as here, plain_client(base_url=here.base) as client:
+    async with plain_client(base_url=door.base) as client:
         seen: list[str] = []
-        async with plain_client(base_url=here.base) as eve:
+        async with plain_client(base_url=door.base) as eve:
             await authorized(eve, "", seen, stops_at="/auth/callback")
         reply = await client.get(seen[-1])
         assert reply.status_code in (400, 403)
@@ -468,9 +486,9 @@ async def test_no_page_of_the_sign_in_takes_a_long_body(tmp_path: Path, is_decla
         assert reply.status_code == 201
 
 
-async def test_the_pages_of_the_sign_in_answer_to_the_gateways_names_only(tmp_path: Path) -> None:
+async def test_the_pages_of_the_sign_in_answer_to_the_gateways_names_only(open_door: World) -> None:
     """A page that has its own name lead here learns nothing."""
-    async with world(tmp_path) as here, plain_client(base_url=here.base) as client:
+    async with plain_client(base_url=open_door.base) as client:
         for path in ("/authorize", "/consent", "/token", "/register", "/.well-known/oauth-authorization-server"):
             reply = await client.get(path, headers={"host": "evil.example"})
             assert reply.status_code == 421, path

@@ -13,6 +13,7 @@ from typing import Any
 import httpx2
 import pytest
 import yaml
+from agents import PAUSE_S
 from plain_http import plain_client
 from prometheus_client.parser import text_string_to_metric_families
 from transports import ENVIRON, STDIO_COMMAND, odd_servers, served, settled
@@ -225,5 +226,5 @@ async def test_workers_are_scraped_together_each_with_its_number(tmp_path: Path,
             while by(found, "mcpproxy_server_ready", "server", "worker").total() < 4:
                 with suppress(httpx2.HTTPError):
                     found = figures(await scraped(base))
-                await asyncio.sleep(0)
+                await asyncio.sleep(PAUSE_S)
         assert by(found, "mcpproxy_build_info", "worker") == {("0",): 1, ("1",): 1}

@@ -81,13 +81,7 @@ class Clients:
             await asyncio.wait([task])
 
 
-@pytest.mark.parametrize(
-    "most",
-    [
-        10,
-        pytest.param(1_000, marks=pytest.mark.long),  # seconds of processor time
-    ],
-)
+@pytest.mark.parametrize("most", [10, pytest.param(1_000, marks=pytest.mark.soak)])
 async def test_twice_as_many_clients_as_sessions_end_nobodys_session(tmp_path: Path, most: int) -> None:
     """Each of the others gets a reason, the setting and a time; one that leaves makes room for one."""
     async with (

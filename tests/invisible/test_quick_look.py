@@ -79,7 +79,7 @@ def test_a_long_text_is_read_as_it_was_before_it_was_looked_through(text: str, c
 
 
 @pytest.mark.long  # thousands of numbers
-@pytest.mark.parametrize("stride", [11, pytest.param(1, marks=pytest.mark.soak)])
+@pytest.mark.parametrize("stride", [53, pytest.param(1, marks=pytest.mark.soak)])
 def test_every_number_of_an_escape_is_judged_as_the_patterns_judge_it(stride: int) -> None:
     """Surrogates stand in pairs; a lonely one, and the first half of a TAG character, are not harmless."""
     judged = {*range(0, 0x10000, stride), *range(0x300), *range(0x2000, 0x2070), *range(0xD7F0, 0xE010)}

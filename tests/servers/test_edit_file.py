@@ -150,24 +150,27 @@ from smart_mcp_proxy.servers import ServerEdits
 from smart_mcp_proxy.settings import Settings
 folder, name = Path(sys.argv[1]), sys.argv[2]
 edits = ServerEdits(Settings(data_dir=folder / "data"), folder)
-for count in range(50):
+for count in range(int(sys.argv[3])):
     edits.patch("shared", {"env": {f"{name}{count}": str(count)}}, "operator")
     edits.add(f"{name}-{count}", {"command": "true"}, "agent")
 """
 
 
 @pytest.mark.long  # two processes that edit one file by turns
-def test_two_processes_lose_nothing_of_each_other(tmp_path: Path) -> None:
-    """Fifty patches of one server and fifty new servers from each; a reader never sees half a file."""
+@pytest.mark.parametrize("edits", [15, pytest.param(50, marks=pytest.mark.soak)])
+def test_two_processes_lose_nothing_of_each_other(tmp_path: Path, edits: int) -> None:
+    """So many patches of one server and new servers from each; a reader never sees half a file."""
     path = tmp_path / "mcp_config.json"
     path.write_text('{\n  // kept\n  "mcpServers": {"shared": {"command": "true"}}\n}\n')
     command = [sys.executable, "-c", PATCHER, str(tmp_path)]
-    processes = [subprocess.Popen([*command, name], stderr=subprocess.PIPE, text=True) for name in ("one", "two")]
+    processes = [
+        subprocess.Popen([*command, name, str(edits)], stderr=subprocess.PIPE, text=True) for name in ("one", "two")
+    ]
     while any(process.poll() is None for process in processes):
         assert "shared" in load_servers(path).servers
     assert [process.communicate()[1] for process in processes] == ["", ""]
     entries = ServerEdits(Settings(data_dir=tmp_path / "data"), tmp_path).read().entries
-    names = [f"{name}{count}" for name in ("one", "two") for count in range(50)]
+    names = [f"{name}{count}" for name in ("one", "two") for count in range(edits)]
     assert sorted(entries["shared"]["env"]) == sorted(names)
-    assert len(entries) == 101
+    assert len(entries) == 1 + 2 * edits
     assert "// kept" in path.read_text()

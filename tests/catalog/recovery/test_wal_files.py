@@ -135,7 +135,7 @@ async def test_who_starts_before_it_was_noticed_waits_for_it(
             ended = asyncio.ensure_future(newcomer.communicate())
             while not ended.done():
                 await catalog.refresh()
-                await asyncio.sleep(0)
+                await asyncio.wait([ended], timeout=0.02)
             assert await ended == (b"None ['a', 'z'] False\n", b"")
         await catalog.refresh()
         await assert_whole(data_dir, {"a", "z"})

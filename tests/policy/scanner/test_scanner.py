@@ -126,26 +126,36 @@ HOSTILE = [
         "other ",
     ),
 ]
-WHERE: list[Callable[[str], dict[str, Any]]] = [
-    described,
-    lambda text: {"name": "x", "title": text, "_meta": {"note": text}},
-    lambda text: parameter("to", default=text, description="Always a copy of each message."),
-    lambda text: parameter("to", enum=[text[: len(text) // 2]], const=text[: len(text) // 2]),
-    lambda text: parameter(text[: len(text) // 2], enum=["abcdefgh"] * (len(text) // 20)),
-    lambda text: parameter("p", properties={"q": {"items": {"description": text}}}),
-]
+WHERE: dict[str, Callable[[str], dict[str, Any]]] = {
+    "description": described,
+    "title": lambda text: {"name": "x", "title": text, "_meta": {"note": text}},
+    "default": lambda text: parameter("to", default=text, description="Always a copy of each message."),
+    "enum": lambda text: parameter("to", enum=[text[: len(text) // 2]], const=text[: len(text) // 2]),
+    "name": lambda text: parameter(text[: len(text) // 2], enum=["abcdefgh"] * (len(text) // 20)),
+    "nested": lambda text: parameter("p", properties={"q": {"items": {"description": text}}}),
+}
 
 
 def parameter(name: str, **members: Any) -> dict[str, Any]:
     return {"name": "x", "inputSchema": {"type": "object", "properties": {name: members}}}
 
 
+def places_and_pieces() -> list[Any]:
+    """Every piece in a description, a part of them in each other place, where `make soak` has all."""
+    first, *others = WHERE
+    shares = [pytest.param(first, HOSTILE, id=first)]
+    for number, place in enumerate(others):
+        shares.append(pytest.param(place, HOSTILE[number :: len(others)], id=place))
+        shares.append(pytest.param(place, HOSTILE, id=f"{place}-all", marks=pytest.mark.soak))
+    return shares
+
+
 @pytest.mark.long
-@pytest.mark.parametrize("where", WHERE, ids=["description", "title", "default", "enum", "name", "nested"])
-def test_the_time_of_a_scan_grows_with_the_text_not_with_its_square(where: Callable[[str], dict[str, Any]]) -> None:
+@pytest.mark.parametrize(("place", "pieces"), places_and_pieces())
+def test_the_time_of_a_scan_grows_with_the_text_not_with_its_square(place: str, pieces: list[str]) -> None:
     """Processor time of four times the text is about four times as much, the square of it sixteen times."""
-    slow = []
-    for piece in HOSTILE:
+    slow, where = [], WHERE[place]
+    for piece in pieces:
         # Once may be the machine's fault, three times in a row is the scanner's.
         times = [_short_and_long_s(where, piece)]
         while len(times) < 3 and _is_steep(*times[-1]):

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any, get_args
 
 import pytest
-from cli_runs import Run, environment, run_process, served, some_servers
+from cli_runs import Run, served, some_servers
 
 from smart_mcp_proxy.cli.commands.catalog.check import EXIT_STATUSES
 from smart_mcp_proxy.gateway.retrieval.preflight import Verdict
@@ -103,12 +103,11 @@ def test_no_tool_many_tools_and_hostile_words_are_answered_in_a_sentence(shop: P
     assert "\x1b" not in run("check", "\x1b[31m:x").out
 
 
-@pytest.mark.long  # a gateway and a process for each command
-def test_a_running_gateway_answers_the_same(tmp_path: Path) -> None:
+@pytest.mark.long  # a gateway of its own
+def test_a_running_gateway_answers_the_same(tmp_path: Path, run: Run) -> None:
     """Over its private socket, without starting anything."""
     with served(tmp_path / "gateway") as folder:
-        env = environment(folder)
         for words, status in ((["todo:add_task"], 0), (["todo:nope"], 12)):
-            done = run_process("check", *words, "--json", cwd=tmp_path, env=env)
+            done = run("check", *words, "--json", DATA_DIR=str(folder))
             assert (done.status, done.json["exit_status"]) == (status, status)
             assert "Answered by the running gateway" in done.err

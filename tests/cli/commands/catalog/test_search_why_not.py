@@ -4,7 +4,7 @@ import json
 from pathlib import Path
 
 import pytest
-from cli_runs import Run, environment, run_process, served, some_servers
+from cli_runs import Run, served, some_servers
 
 
 @pytest.fixture
@@ -58,11 +58,11 @@ def test_a_wrong_name_or_profile_is_an_error_that_says_what_was_meant(project: P
     assert (done.status, "Known: times." in done.err) == (1, True)
 
 
-@pytest.mark.long  # a gateway and a process
-def test_a_running_gateway_tells_the_same(tmp_path: Path) -> None:
+@pytest.mark.long  # a gateway of its own
+def test_a_running_gateway_tells_the_same(tmp_path: Path, run: Run) -> None:
     """Over its private socket."""
     with served(tmp_path / "gateway") as folder:
         words = ("search", "add a task", "--why-not", "todo:add_task", "--json")
-        done = run_process(*words, cwd=folder, env=environment(folder))
+        done = run(*words, DATA_DIR=str(folder))
     assert "Answered by the running gateway" in done.err
     assert (done.json["verdict"], done.json["server"]) == ("in_answer", {"name": "todo", "state": "ready"})

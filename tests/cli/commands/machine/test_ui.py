@@ -7,10 +7,11 @@ import re
 import subprocess
 import urllib.error
 import urllib.request
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from cli_runs import PROGRAM, Run, environment, run_process, served, some_servers
+from cli_runs import PROGRAM, Run, environment, served, some_servers
 
 
 def test_without_a_gateway_it_says_how_to_start_one(run: Run) -> None:
@@ -20,24 +21,27 @@ def test_without_a_gateway_it_says_how_to_start_one(run: Run) -> None:
     assert done.next_command == "mcpproxy serve --http"
 
 
-@pytest.mark.long  # a gateway and a process for each link
-def test_the_link_leads_in_once(tmp_path: Path) -> None:
+@pytest.fixture(scope="module")
+def gateway(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """The data directory of a gateway, for the tests that leave it as it is."""
+    with served(tmp_path_factory.mktemp("ui") / "gateway") as folder:
+        yield folder
+
+
+@pytest.mark.long  # a gateway of its own
+def test_the_link_leads_in_once(gateway: Path, run: Run) -> None:
     """It alone is on stdout, so that a script can take it; as JSON with its life."""
-    with served(tmp_path / "home") as folder:
-        env = environment(folder)
-        made = run_process("ui", "--print-url", cwd=folder, env=env)
-        assert made.status == 0 and made.out.count("\n") == 1 and "5 minutes" in made.err
-        link = made.out.strip()
-        with urllib.request.urlopen(link) as reply:
-            assert reply.status == 200 and "HttpOnly" in reply.headers["set-cookie"]
-        try:
-            urllib.request.urlopen(link)
-        except urllib.error.HTTPError as refused:
-            assert refused.code == 403
-        else:
-            raise AssertionError("it worked twice")
-        other = run_process("ui", "--json", cwd=folder, env=env).json
-        assert other["expires_in_s"] == 300 and other["url"] != link
+    made = run("ui", "--print-url", DATA_DIR=str(gateway))
+    assert made.status == 0 and made.out.count("\n") == 1 and "5 minutes" in made.err
+    link = made.out.strip()
+    with urllib.request.urlopen(link) as reply:
+        assert reply.status == 200 and "HttpOnly" in reply.headers["set-cookie"]
+    with pytest.raises(urllib.error.HTTPError) as refused:
+        urllib.request.urlopen(link)
+    with refused.value as page:
+        assert page.code == 403
+    other = run("ui", "--json", DATA_DIR=str(gateway)).json
+    assert other["expires_in_s"] == 300 and other["url"] != link
 
 
 def read_banner(folder: Path, stderr: int, said: int) -> tuple[str, subprocess.Popen[bytes]]:
@@ -79,16 +83,13 @@ def test_at_the_start_a_person_gets_the_link_itself(tmp_path: Path, is_terminal:
 
 
 @pytest.mark.long  # starts a gateway
-def test_the_gateway_of_another_data_directory_is_named(tmp_path: Path) -> None:
+def test_the_gateway_of_another_data_directory_is_named(gateway: Path, run: Run) -> None:
     """With the command that opens its page, by this one and by those that would like to have the port."""
-    with served(tmp_path / "home") as folder:
-        link = run_process("ui", "--print-url", cwd=folder, env=environment(folder)).out
-        port = re.search(r":(\d+)/", link)
-        assert port is not None
-        env = environment(tmp_path / "other", PORT=port[1])
-        command = re.compile(rf"MCPPROXY_DATA_DIR=\S*{folder.name} \S.* ui")
-        for words in (["ui"], ["serve", "--http"]):
-            done = run_process(*words, cwd=tmp_path, env=env)
-            assert f"with its data in {folder}" in done.err and command.fullmatch(done.next_command), done.err
-        assert f"with its data in {folder}" in run_process("status", cwd=tmp_path, env=env).err
-        assert f"with its data in {folder}" in run_process("doctor", cwd=tmp_path, env=env).out
+    port = re.search(r":(\d+)/", run("ui", "--print-url", DATA_DIR=str(gateway)).out)
+    assert port is not None
+    command = re.compile(rf"MCPPROXY_DATA_DIR=\S*{gateway.name} \S.* ui")
+    for words in (["ui"], ["serve", "--http"]):
+        done = run(*words, PORT=port[1])
+        assert f"with its data in {gateway}" in done.err and command.fullmatch(done.next_command), done.err
+    assert f"with its data in {gateway}" in run("status", PORT=port[1]).err
+    assert f"with its data in {gateway}" in run("doctor", PORT=port[1]).out

@@ -207,7 +207,7 @@ def test_the_demo_can_be_served(tmp_path: Path) -> None:
 
 
 @pytest.mark.long  # starts and ends processes, seconds of it
-def test_a_terminal_sees_progress_and_a_pipe_does_not(project: Path) -> None:
+def test_a_terminal_sees_progress_and_a_pipe_does_not(project: Path, run: Run) -> None:
     """Bars on a terminal, which NO_COLOR leaves without color."""
     reader, writer = pty.openpty()
     command = [*PROGRAM, "server", "list"]
@@ -225,8 +225,7 @@ def test_a_terminal_sees_progress_and_a_pipe_does_not(project: Path) -> None:
         assert b"todo" in shown.stdout.read()
     assert b"Connecting" in said
     assert b"\x1b[3" not in said
-    done = run_process("server", "list", cwd=project, env=environment(project / "data"))
-    assert "Connecting" not in done.err
+    assert "Connecting" not in run("server", "list").err
 
 
 @pytest.mark.long  # starts and ends processes, seconds of it
@@ -261,12 +260,12 @@ def test_a_terminal_sees_how_far_embedding_is(project: Path, words: tuple[str, .
 
 
 @pytest.mark.long  # starts and ends processes, seconds of it
-def test_doctor_says_how_many_tools_are_embedded(project: Path) -> None:
+def test_doctor_says_how_many_tools_are_embedded(project: Path, run: Run) -> None:
     """Of a gateway that runs."""
     with process("serve", "--http", "--port", "0", cwd=project, EMBEDDER="HYBRID") as gateway:
         read_until(gateway.stderr, "Ctrl-C stops it")
         for _ in range(60):
-            done = run_process("doctor", cwd=project, env=environment(project / "data"))
+            done = run("doctor")
             found = re.search(r"(\d+) of (\d+) tools embedded", done.out)
             if found and found[1] == found[2] != "0":
                 break

@@ -7,7 +7,8 @@ import pty
 import re
 import signal
 import socket
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from functools import partial
 from pathlib import Path
 from urllib.parse import parse_qs, urlsplit
 
@@ -15,6 +16,7 @@ import anyio
 import keyring
 import pytest
 from cli_runs import PROGRAM, Run, environment
+from forked_commands import ForkedCommands, forked_commands
 from keyring.backends.fail import Keyring as NoKeyring
 from sign_in_fakes import Guarded, Person, follow, guarded, redirect_of
 
@@ -56,16 +58,32 @@ async def page_of(process: asyncio.subprocess.Process) -> str:
     return found[0].decode()
 
 
-async def finished(env: dict[str, str], *words: str) -> tuple[int, str, str]:
-    """Status and both streams of `mcpproxy WORDS`."""
-    process = await started(env, *words)
-    out, err = await process.communicate()
-    assert process.returncode is not None
-    return process.returncode, out.decode(), err.decode()
+Finished = Callable[..., Awaitable[tuple[int, str, str]]]
+
+
+@pytest.fixture(scope="module")
+def commands() -> Iterator[ForkedCommands]:
+    """Where commands begin that nobody talks to."""
+    with forked_commands() as made:
+        yield made
+
+
+@pytest.fixture
+def finished(commands: ForkedCommands, env: dict[str, str]) -> Finished:
+    """Tells status and both streams of `mcpproxy WORDS`."""
+
+    async def finish(*words: str, **settings: str) -> tuple[int, str, str]:
+        run = partial(commands.run, *words, cwd=Path.cwd(), env=env | settings)
+        status, out, err = await anyio.to_thread.run_sync(run)
+        return status, out.decode(), err.decode()
+
+    return finish
 
 
 @pytest.mark.long  # starts and ends processes, seconds of it
-async def test_login_prints_the_address_and_logout_forgets(env: dict[str, str], server: Guarded) -> None:
+async def test_login_prints_the_address_and_logout_forgets(
+    env: dict[str, str], server: Guarded, finished: Finished
+) -> None:
     """The person opens the page; then the token serves the next command; no token is printed."""
     with anyio.fail_after(120):
         login = await started(env, "server", "login", "web", "--no-browser", "--json")
@@ -76,25 +94,25 @@ async def test_login_prints_the_address_and_logout_forgets(env: dict[str, str], 
         assert (said["server"], said["issuer"].rstrip("/"), said["scopes"]) == ("web", server.base, ["tools:read"])
         assert said["is_renewable"] is True
         assert not any(token in out.decode() for token in server.provider.access_tokens)
-        status, out, err = await finished(env, "call", "web:whoami")
+        status, out, err = await finished("call", "web:whoami")
         assert (status, out.splitlines()[:1]) == (0, ["somebody"]), err
         with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as receiver:
             receiver.bind(("127.0.0.1", 0))
             receiver.settimeout(20)
             sent_out = {"MCPPROXY_ACTIVITY_EXPORT": f"syslog://127.0.0.1:{receiver.getsockname()[1]}"}
-            status, out, _ = await finished(env | sent_out, "server", "logout", "web", "--json")
+            status, out, _ = await finished("server", "logout", "web", "--json", **sent_out)
             assert b'"change":"signed out"' in receiver.recv(65_536)
         assert json.loads(out) == {"server": "web", "was_signed_in": True, "is_revoked": True, "problem": ""}
         assert server.provider.access_tokens == {}
-        status, _, err = await finished(env, "server", "logout", "web")
+        status, _, err = await finished("server", "logout", "web")
         assert (status, "Nobody was signed in to server 'web'." in err) == (0, True)
-        _, out, _ = await finished(env, "activity", "list", "--kind", "access", "--json")
+        _, out, _ = await finished("activity", "list", "--kind", "access", "--json")
         changes = [(one["detail"]["change"], one["principal"], one["server"]) for one in json.loads(out)]
         assert changes == [(change, "local", "web") for change in ("signed out", "signed in")]
 
 
 @pytest.mark.long  # processes of their own
-async def test_a_list_shows_one_persons_sign_ins(env: dict[str, str], server: Guarded) -> None:
+async def test_a_list_shows_one_persons_sign_ins(env: dict[str, str], server: Guarded, finished: Finished) -> None:
     """Where each person has their own: Ann's with --person, and without it those of the machine's user."""
     keyring.set_keyring(NoKeyring())
     entry = {"url": server.url, "oauth": {"per_user": True}}
@@ -103,20 +121,22 @@ async def test_a_list_shows_one_persons_sign_ins(env: dict[str, str], server: Gu
         sign_ins = SignIns(Path(env["MCPPROXY_DATA_DIR"]))
         held = await sign_ins.authorize_server(server.config(entry["oauth"], person="ann"), browser)
     with anyio.fail_after(120):
-        _, out, _ = await finished(env, "login", "--list", "--person", "ann", "--json")
+        _, out, _ = await finished("login", "--list", "--person", "ann", "--json")
         (row,) = json.loads(out)
         assert (row["server"], row["state"], row["since_s"]) == ("web", "signed_in", held.obtained_at_s)
-        _, out, err = await finished(env, "login", "web", "--list")
+        _, out, err = await finished("login", "web", "--list")
         assert "web" in out and "none" in out, err
 
 
 @pytest.mark.long  # a process of its own
-async def test_nothing_is_asked_of_a_server_in_quarantine(env: dict[str, str], server: Guarded) -> None:
+async def test_nothing_is_asked_of_a_server_in_quarantine(
+    env: dict[str, str], server: Guarded, finished: Finished
+) -> None:
     """Its address may be a stranger's; whoever lifts the quarantine has seen it."""
     path = Path(env["MCPPROXY_CONFIG_PATH"])
     path.write_text(json.dumps({"mcpServers": {"web": {"url": server.url, "quarantined": True}}}))
     with anyio.fail_after(60):
-        status, _, err = await finished(env, "server", "login", "web", "--no-browser")
+        status, _, err = await finished("server", "login", "web", "--no-browser")
     assert (status, "mcpproxy server approve web" in err) == (1, True), err
     assert server.wire == []
 
@@ -136,14 +156,16 @@ async def test_ctrl_c_ends_the_wait_and_frees_the_port(env: dict[str, str]) -> N
 
 
 @pytest.mark.long  # processes of their own
-async def test_one_login_signs_in_to_every_server_that_waits(env: dict[str, str], server: Guarded) -> None:
+async def test_one_login_signs_in_to_every_server_that_waits(
+    env: dict[str, str], server: Guarded, finished: Finished
+) -> None:
     """No entry says `oauth`; the first login is for all, the second finds nobody; a refused token is named."""
     path = Path(env["MCPPROXY_CONFIG_PATH"])
     headers = {"Authorization": "Bearer stale"}
     entries = {"one": {"url": server.url}, "two": {"url": server.url}, "old": {"url": server.url, "headers": headers}}
     path.write_text(json.dumps({"mcpServers": entries}))
     with anyio.fail_after(120):
-        status, out, err = await finished(env, "call", "one:whoami")
+        status, out, err = await finished("call", "one:whoami")
         assert (status, "mcpproxy server login one" in err) == (1, True), err
         login = await started(env, "login", "--json")
         for _ in ("one", "two"):
@@ -153,9 +175,9 @@ async def test_one_login_signs_in_to_every_server_that_waits(env: dict[str, str]
         assert login.returncode == 1  # the third still waits
         assert b"mcpproxy server patch old headers.Authorization=" in err_bytes
         path.write_text(json.dumps({"mcpServers": {name: entries[name] for name in ("one", "two")}}))
-        status, out, err = await finished(env, "call", "two:whoami")
+        status, out, err = await finished("call", "two:whoami")
         assert (status, out.splitlines()[:1]) == (0, ["somebody"]), err
-        status, _, err = await finished(env, "login")
+        status, _, err = await finished("login")
         assert (status, "No server waits for a sign-in." in err) == (0, True)
 
 

@@ -2,6 +2,7 @@
 
 import json
 import re
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -14,11 +15,6 @@ from smart_mcp_proxy.policy.scanner.scanning import passages
 from smart_mcp_proxy.policy.scanner.wording import Reading
 
 SET = Path(__file__).parents[2] / "scanner_set"
-TEXTS = [
-    Reading(passages(json.loads(line)["definition"])[0]).text
-    for name in ("malicious", "benign")
-    for line in (SET / f"{name}.jsonl").read_text(encoding="utf-8").splitlines()
-]
 PHRASES = ("orders", "secrecy", "steering", "consent", "side_steps", "languages")
 WORDS = (
     ("private_data", "stores"),
@@ -30,11 +26,6 @@ WORDS = (
     ("private_data", "ways_out"),
     ("agent_data", "agent_data"),
 )
-SAID = (
-    *(phrase.ways for name in PHRASES for phrase in RuleFile(name).phrases()),
-    *(ways_ for name, group in WORDS for ways_ in RuleFile(name).words(group)),
-)
-WAYS = [way for said in SAID for way in said]
 QUICKENED = re.compile(r"\(\?<=\\b\w\)")
 """What `quick` writes into a pattern, in terms that no text can be made from."""
 PATTERNS = (
@@ -56,6 +47,29 @@ REACHING = {
 """Patterns that end at full stops, at line breaks, at neither and at both."""
 
 
+def read_texts() -> list[str]:
+    """What the scanner reads of every definition of the own set."""
+    return [
+        Reading(passages(json.loads(line)["definition"])[0]).text
+        for name in ("malicious", "benign")
+        for line in (SET / f"{name}.jsonl").read_text(encoding="utf-8").splitlines()
+    ]
+
+
+@cache  # seconds of work, which a process that only collects this file must not do
+def all_said() -> tuple[tuple[Way, ...], ...]:
+    """The ways of saying each phrase and each word."""
+    return (
+        *(phrase.ways for name in PHRASES for phrase in RuleFile(name).phrases()),
+        *(ways_ for name, group in WORDS for ways_ in RuleFile(name).words(group)),
+    )
+
+
+def all_ways() -> list[Way]:
+    """The ways of saying anything."""
+    return [way for said in all_said() for way in said]
+
+
 @pytest.mark.parametrize(
     ("pattern", "needed"),
     [
@@ -74,13 +88,13 @@ def test_what_a_pattern_needs_is_what_all_its_ways_have(pattern: str, needed: li
 
 
 @settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.filter_too_much, HealthCheck.too_slow])
-@given(st.data(), st.sampled_from(WAYS))
+@given(st.data(), st.deferred(lambda: st.sampled_from(all_ways())))
 @pytest.mark.long  # many generated examples
 def test_whatever_a_pattern_matches_holds_what_it_needs(data: st.DataObject, way: Way) -> None:
     """A text made from the pattern itself is never passed over unread."""
     text = data.draw(st.from_regex(re.compile(QUICKENED.sub("", way.pattern.pattern)), fullmatch=True))
     assume(way.pattern.search(text))
-    (group,) = [said for said in SAID if way in said]
+    (group,) = [said for said in all_said() if way in said]
     assert [*Searchable(text).find(group)]
 
 
@@ -141,20 +155,20 @@ def test_a_quick_pattern_finds_the_same(pattern: str, text: str) -> None:
 @pytest.mark.long  # much work for one test
 def test_every_phrase_is_found_where_it_stands() -> None:
     """No way of saying something is left untried in a text that says it."""
-    whole = [(said, re.compile("|".join(way.pattern.pattern for way in said))) for said in SAID]
-    count = 0
-    for text in TEXTS:
+    whole = [(said, re.compile("|".join(way.pattern.pattern for way in said))) for said in all_said()]
+    count, texts = 0, read_texts()
+    for text in texts:
         searchable = Searchable(text)
         for each, pattern in whole:
             wanted = _spans(pattern, text)
             assert [match.span() for match in searchable.find(each)] == wanted
             count += len(wanted)
-    assert count > len(TEXTS) / 2
+    assert count > len(texts) / 2
 
 
 def test_no_phrase_is_found_in_nothing() -> None:
     """A match of no characters would be found again and again."""
-    assert not [way for said in SAID for way in said if way.pattern.search("")]
+    assert not [way for way in all_ways() if way.pattern.search("")]
 
 
 def _spans(pattern: re.Pattern[str], text: str) -> list[tuple[int, int]]:
