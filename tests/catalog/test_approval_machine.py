@@ -337,8 +337,8 @@ def run_steps(steps: int, place: Callable[[], StorePlace]) -> None:
 
 @pytest.mark.long
 def test_nothing_is_ever_shown_that_was_not_agreed_to(store_place: Callable[[], StorePlace]) -> None:
-    """1,000 steps, the same on each run in CI; on a server, where each takes longer, as many as fit."""
-    run_steps(1_000 if store_place().url is None else 400, store_place)
+    """2,000 steps, the same on each run in CI; on a server, where each takes longer, as many as fit."""
+    run_steps(2_000 if store_place().url is None else 600, store_place)
 
 
 @pytest.mark.soak
