@@ -8,7 +8,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from homes import ENVELOPE, LIMIT_S, PROGRAM, SERVER, Home, placed_server, wait_for
+from homes import ENVELOPE, HELLO, LIMIT_S, PROGRAM, SERVER, Home, placed_server, wait_for
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="processes are found in /proc")
 
@@ -29,6 +29,27 @@ def test_a_further_client_has_its_answers_at_once_in_both_eras(home: Home) -> No
     joined = {(each["name"], each["pid"], each["directory"]) for each in status["joined"]}
     named = (("raw", first), ("modern", modern))
     assert joined == {(name, client.process.pid, str(home.folder)) for name, client in named}
+
+
+@pytest.mark.long  # starts a gateway, seconds of it
+def test_the_log_says_which_client_searched_and_called(home: Home) -> None:
+    """In both eras; what the command line asks of the same gateway is no client's."""
+    named, modern = home.client(), home.client()
+    named.ask("initialize", **{**HELLO, "clientInfo": {"name": "alpha", "version": "3"}})
+    named.where("placed")
+    named.search("for alpha")
+    params = {"name": "retrieve_tools", "arguments": {"query": "for modern"}, "_meta": ENVELOPE}
+    modern.ask("tools/call", **params)
+    home.run("search", "for nobody")
+    records = json.loads(home.run("activity", "list", "--json").stdout)
+    found = {(each["kind"], each["subject"], each["detail"].get("client")) for each in records}
+    assert {
+        ("search", "for alpha", "alpha"),
+        ("search", "for modern", "modern"),
+        ("search", "for nobody", None),
+    } < found
+    assert {client for kind, _, client in found if kind == "call"} == {"alpha"}
+    assert json.loads(home.run("activity", "verify", "--json").stdout)["problems"] == []
 
 
 @pytest.mark.long  # starts a gateway, seconds of it
