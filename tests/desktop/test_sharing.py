@@ -1,6 +1,7 @@
 """Clients on stdio share one gateway, or say why not."""
 
 import json
+import os
 import shutil
 import signal
 import subprocess
@@ -123,6 +124,25 @@ def test_stop_answers_what_is_under_way_and_the_next_question_starts_another(hom
     (after,) = home.gateways()
     assert after != before
     assert "No gateway" not in home.run("stop").stderr
+
+
+@pytest.mark.long  # starts a gateway, seconds of it
+def test_a_gateway_that_hangs_is_named_with_the_way_to_end_it(home: Home) -> None:
+    """It still takes connections: it neither counts as absent nor as stopped."""
+    client = home.client()
+    client.greet()
+    client.where("placed")
+    (gateway,) = home.gateways()
+    os.kill(gateway, signal.SIGSTOP)
+    try:
+        for word in ("status", "stop"):
+            told = home.run(word)
+            assert told.returncode == 1
+            assert f"process {gateway} takes clients, and has not answered" in told.stderr
+            assert f"kill -9 {gateway}" in told.stderr and "No gateway" not in told.stderr
+    finally:
+        os.kill(gateway, signal.SIGCONT)
+    assert home.run("status").returncode == 0
 
 
 @pytest.mark.long  # starts a gateway, seconds of it
