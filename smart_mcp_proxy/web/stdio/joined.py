@@ -3,6 +3,7 @@
 import asyncio
 import json
 import os
+import re
 import socket
 import time
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping
@@ -57,6 +58,10 @@ IGNORED: Final = frozenset({
 })  # fmt: skip
 """Settings that are about the process, its HTTP, or the commands, or are known to be equal."""
 
+_VERSION: Final = re.compile(
+    r"([0-9]+(?:\.[0-9]+)*?)(?:\.0)*(?:(a|b|rc)([0-9]+))?(?:\.post([0-9]+))?(?:\.dev([0-9]+))?(?:\+.*)?"
+)
+"""Of a Python package, as its builder writes it; zeros at the release's end do not count."""
 _USELESS: Final = (TimeoutError, OSError, ValueError, RecursionError, asyncio.LimitOverrunError)
 """Failures to read what a door says first: msgspec's are ValueErrors."""
 _Streams = tuple[OfferingReader, Writer]
@@ -245,7 +250,7 @@ class JoinService:
             return {"alone": f"the gateway that runs here has its data in {self._data_dir}"}, own
         if hello.source != self._source:
             return {"alone": f"the gateway that runs here reads its servers from {self._source}"}, own
-        if self.keep_alive_s is not None and _number(hello.version) > _number(__version__):
+        if self.keep_alive_s is not None and rank_version(hello.version) > rank_version(__version__):
             log.info("a newer program, %s, takes the place of this one", hello.version)
             if self._place is not None:
                 await self._place.withdraw()
@@ -392,7 +397,13 @@ def _encode(**said: Any) -> bytes:
     return json.dumps(said).encode() + b"\n"
 
 
-def _number(version: str) -> tuple[int, ...]:
-    """A version to compare; what is no release comes before all."""
-    parts = version.split(".")
-    return tuple(map(int, parts)) if all(part.isdecimal() for part in parts) else ()
+def rank_version(version: str) -> tuple[Any, ...]:
+    """Key of a version in the order of Python packages; what is none comes before all, a local part does not count.
+
+    Source: https://packaging.python.org/en/latest/specifications/version-specifiers/
+    """
+    if (found := _VERSION.fullmatch(version)) is None:
+        return ()
+    release, letter, number, post, dev = found.groups()
+    before = letter or ("" if dev and not post else "~"), int(number or 0)
+    return tuple(map(int, release.split("."))), before, int(post or -1), float(dev or "inf")
