@@ -2,7 +2,9 @@
 
 import asyncio
 import json
+from contextlib import AsyncExitStack
 from pathlib import Path
+from typing import Any
 
 import pytest
 from desks import ENVELOPE, Desk, gather_texts, read_environ
@@ -125,6 +127,25 @@ async def test_variables_that_the_server_file_names(desk: Desk) -> None:
         assert desk.gateways() == [gateway]
         assert "DESK_KEY" not in read_environ(gateway)
         assert not any("DESK_SECRET" in read_environ(each) for each in [gateway, *desk.servers()])
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("entry", [{"env": {"KEY": "${DESK_KEY:-}"}}, {"inherit": ["DESK_KEY"]}])
+@pytest.mark.parametrize("keys", [("", "one", ""), ("one", "", "one")])
+async def test_an_unset_variable_that_a_server_does_without_is_a_value(
+    desk: Desk, entry: dict[str, Any], keys: tuple[str, ...]
+) -> None:
+    """The server that runs has started with or without it: who has it otherwise gets a gateway of its own."""
+    desk.write_servers(up=desk.entry(**entry))
+    name = "KEY" if "env" in entry else "DESK_KEY"
+    async with AsyncExitStack() as stack:
+        for key in keys:
+            client = await stack.enter_async_context(desk.client(**({"DESK_KEY": key} if key else {})))
+            await client.greet()
+            assert await client.text({"env": name}) == key
+    why = "the variable DESK_KEY, which the server file names, has another value here"
+    assert f"{OWN}: {why}.\n" in desk.stderr and desk.stderr.count(OWN) == 1
+    assert len(desk.gateways()) == 1
 
 
 @pytest.mark.long

@@ -131,6 +131,8 @@ class JoinService:
         self._strangers: set[asyncio.Timeout] = set()
         """Limits of those that have not said yet who they are."""
         self._folder = Path.cwd()
+        self._is_used = self.keep_alive_s is None
+        """Whether a client was let in; one that runs for itself has variables of its own."""
 
     def __repr__(self) -> str:
         return f"<JoinService of {len(self._joined)} clients>"
@@ -283,11 +285,15 @@ class JoinService:
     def _take_variables(self, names: Iterable[str], values: Mapping[str, str]) -> dict[str, Any] | None:
         """Take over values that the gateway lacks; why the client cannot be let in where others differ."""
         servers = self.gateway.base.config.servers()
-        shared = {name for each in servers.values() if each.connection == "shared" for name in find_variables(each)}
-        for name in sorted(shared):
-            if name in values and self.environ.get(name, values[name]) != values[name]:
+        shared = [each for each in servers.values() if each.connection == "shared"]
+        # A server that does without a variable has started without it, once it has served anybody.
+        optional = {name for each in shared if self._is_used for name in find_variables(each, is_optional=True)}
+        for name in sorted({name for each in shared for name in find_variables(each)}):
+            here, there = self.environ.get(name, ""), values.get(name, "")
+            if here != there and ((here and there) or name in optional):
                 return {"alone": f"the variable {name}, which the server file names, has another value here"}
-        new = {name: values[name] for name in names if name in values and name not in self.environ}
+        self._is_used = True
+        new = {name: values[name] for name in names if values.get(name) and not self.environ.get(name)}
         self.environ.update(new)
         for name, config in servers.items() if new else ():
             if find_variables(config) & new.keys() and not config.is_off:
