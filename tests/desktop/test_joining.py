@@ -207,4 +207,5 @@ async def test_who_wants_a_gateway_of_its_own_has_one(desk: Desk) -> None:
         assert not desk.gateways()
         assert len(desk.servers()) == 2
         assert OWN not in desk.stderr
+        assert (await desk.run("status"))[1].count(": ends with its client\n") == 2
         assert [await each.leave() for each in (first, second)] == [0, 0]

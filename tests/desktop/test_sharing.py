@@ -72,6 +72,9 @@ def test_what_differs_by_client_stays_apart(home: Home) -> None:
     assert one.where("browser")["pid"] != two.where("browser")["pid"]
     assert one.where("placed")["pid"] == two.where("placed")["pid"]
     assert len(home.gateways()) == 1
+    rows = {row.split()[0]: row for row in home.run("server", "list").stdout.splitlines() if row}
+    assert "It drives a browser: each client has its own process" in rows["browser"]
+    assert "It depends on the working directory: each" in rows["folder"] and "each" not in rows["placed"]
     before = len(home.servers())
     assert one.leave() == 0
     wait_for(lambda: len(home.servers()) == before - 2)

@@ -70,7 +70,7 @@ def describe_end(found: Mapping[str, Any]) -> str:
     """When a gateway ends, in words."""
     keep_alive_s = found.get("keep_alive_s")
     if keep_alive_s is None:
-        return "runs until it is stopped"
+        return "ends with its client" if found.get("transport") == "stdio" else "runs until it is stopped"
     return f"in the background, ends {keep_alive_s:g} s after its last client has left"
 
 
