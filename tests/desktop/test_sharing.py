@@ -94,6 +94,28 @@ def test_a_variable_of_one_client_reaches_no_process_of_another(home: Home) -> N
     assert having.where("folder")["token"] == "one"
 
 
+@pytest.mark.long  # starts two gateways, seconds of it
+def test_who_upgrades_is_told_once_that_clients_share_now(home: Home) -> None:
+    """By the first client that starts a gateway where there was a catalog; a new home has nothing to be told of."""
+    alone = home.client("--alone")
+    alone.greet()
+    alone.where("placed")
+    alone.leave()
+    assert (home.data / "proxy.db").exists()
+    said = "Clients now share one gateway in the background: mcpproxy status shows it"
+    upgraded = [home.client() for _ in range(3)]
+    for client in upgraded:
+        client.greet()
+        client.where("placed")
+    assert sorted(client.said.count(said) for client in upgraded) == [0, 0, 1]
+    (gateway,) = home.gateways()
+    assert home.run("stop").stderr == f"Stopped process {gateway}.\n"
+    later = home.client()
+    later.greet()
+    later.where("placed")
+    assert later.said == "" and alone.said.count(said) == 0
+
+
 @pytest.mark.long  # starts a gateway, seconds of it
 def test_it_ends_some_time_after_its_last_client(home: Home) -> None:
     """However the client leaves; a new one meanwhile keeps it."""
