@@ -7,7 +7,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from desks import ENVELOPE, Desk, gather_texts, read_environ
+from desks import ENVELOPE, Desk, gather_texts, read_environ, until
+
+from smart_mcp_proxy.desktop.joining import Place
 
 pytestmark = pytest.mark.anyio
 
@@ -146,6 +148,26 @@ async def test_an_unset_variable_that_a_server_does_without_is_a_value(
     why = "the variable DESK_KEY, which the server file names, has another value here"
     assert f"{OWN}: {why}.\n" in desk.stderr and desk.stderr.count(OWN) == 1
     assert len(desk.gateways()) == 1
+
+
+@pytest.mark.long
+async def test_the_variables_of_the_first_client_hold_however_late_they_come(
+    desk: Desk, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """On a busy machine servers have begun by then, with their defaults: those are started anew."""
+    desk.write_servers(up=desk.entry(env={"KEY": "${DESK_KEY:-none}"}))
+    monkeypatch.chdir(desk.home)
+    place = Place([], desk.environ(DESK_KEY="one"))
+    with place.connect() as link, link.makefile("rb") as said:
+        await until(desk.servers)
+        link.sendall(place.hello())
+        asked = json.loads(await asyncio.to_thread(said.readline))
+        link.sendall(place.tell_variables(asked["variables"]))
+        assert "joined" in json.loads(await asyncio.to_thread(said.readline))
+        async with desk.client(DESK_KEY="one") as client:
+            await client.greet()
+            assert await client.text({"env": "KEY"}) == "one"
+        assert OWN not in desk.stderr
 
 
 @pytest.mark.long

@@ -297,14 +297,23 @@ class JoinService:
         self.environ.update(new)
         for name, config in servers.items() if new else ():
             if find_variables(config) & new.keys() and not config.is_off:
-                spawn(self._bring_up(name), "server with a new variable")
+                is_late = config.connection == "shared" and bool(find_variables(config, is_optional=True) & new.keys())
+                spawn(self._bring_up(name, is_late=is_late), "server with a new variable")
         return None
 
-    async def _bring_up(self, name: str) -> None:
-        """Start a server that has waited for a variable, or is about to: it may just be looking for it."""
+    async def _bring_up(self, name: str, *, is_late: bool) -> None:
+        """Start a server that has waited for a variable, or is about to: it may just be looking for it.
+
+        Args:
+            name: Of the server.
+            is_late: Whether it does without: where it has begun, it has begun so.
+        """
         fleet = self.gateway.upstreams.fleet
-        fleet.retry(name)
         server = fleet.upstreams.get(name)
+        if is_late and server is not None and server.status.state is not ServerState.DISCONNECTED:
+            await fleet.restart(name)
+            return
+        fleet.retry(name)
         if server is not None and not await server.ready(_START_S) and server.status.state is ServerState.NEEDS_ENV:
             await fleet.restart(name)
 
