@@ -289,7 +289,7 @@ async def find_running_gateways(data_dir: Path) -> list[tuple[Path, dict[str, An
 
 
 def find_silent_gateways(data_dir: Path, running: Sequence[Mapping[str, Any]]) -> list[ProxyError]:
-    """Find processes at whose sockets clients would join, but which say nothing for `PROBE_S`; an error for each.
+    """Find gateways that clients would join, but which say nothing for `PROBE_S`; an error for each.
 
     Args:
         data_dir: Whose gateways.

@@ -39,7 +39,7 @@ def servers_table(servers: Iterable[Mapping[str, Any]]) -> Table:
 
 
 def _remark_own(server: Mapping[str, Any]) -> str:
-    """Why clients that share a gateway have a process of this server each; empty where they share it."""
+    """Say why each client has its own process of a server; empty where clients share one."""
     reason = server.get("separation")  # a gateway of an earlier version does not say it
     return f"It {reason}: each client has its own process; 'connection': 'shared' has one." if reason else ""
 

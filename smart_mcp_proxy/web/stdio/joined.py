@@ -413,7 +413,9 @@ def _encode(**said: Any) -> bytes:
 
 
 def rank_version(version: str) -> tuple[Any, ...]:
-    """Key of a version in the order of Python packages; what is none comes before all, a local part does not count.
+    """Key of a version in the order of Python packages; what is none comes before all.
+
+    A local part does not count: builds of one version do not replace each other.
 
     Source: https://packaging.python.org/en/latest/specifications/version-specifiers/
     """

@@ -57,7 +57,7 @@ class Talk(NamedTuple):
 
 
 def group_conversations(records: Iterable[Record], sessions: Sequence[Record]) -> list[Talk]:
-    """Group records, the newest first, by client; a record without a client's name has that of its session.
+    """Group records, the newest first, by the client's name that they have, else by that of their session.
 
     Args:
         records: The newest first.
