@@ -1,10 +1,16 @@
 """A disk that is full, as a process meets it that runs without rights of its own."""
 
 import resource
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-__all__ = ["full_disk", "make_room"]
+__all__ = ["ON_FULL_DISK", "full_disk", "make_room"]
+ON_FULL_DISK = (
+    *(sys.executable, "-S", "-c"),
+    "import os, resource, sys; resource.setrlimit(resource.RLIMIT_FSIZE, (0, 0)); os.execv(sys.argv[1], sys.argv[1:])",
+)
+"""Before a command: no file of its process grows, nor of those that it starts, whatever limits they ask for."""
 
 
 @contextmanager

@@ -106,6 +106,7 @@ def _close_above(last: int) -> None:
 def _become(argv: list[str], listener: socket.socket, environ: Mapping[str, str], folder: str, stderr: int) -> None:
     os.chdir(folder)
     os.umask(0o022)
+    listener.listen(_QUEUE)  # anew: who connects is told that this process listens
     null = os.open(os.devnull, os.O_RDWR)
     # Out of the way of the four numbers that they get.
     high = [fcntl.fcntl(each, fcntl.F_DUPFD, 10) for each in (null, null, stderr, listener.fileno())]

@@ -135,6 +135,17 @@ class Place:
         return home if os.path.isdir(home) else self._data_dir
 
 
+def peer_pid(link: socket.socket) -> int:
+    """The process at the other end of a Unix socket.
+
+    Raises:
+        OSError: The system does not say.
+    """
+    # Of macOS LOCAL_PEERPID at level SOL_LOCAL.
+    level, option = (socket.SOL_SOCKET, socket.SO_PEERCRED) if hasattr(socket, "SO_PEERCRED") else (0, 2)
+    return int.from_bytes(link.getsockopt(level, option, 4), sys.byteorder)
+
+
 def peer_uid(link: socket.socket) -> int | None:
     """The user at the other end of a Unix socket; None where the system does not say."""
     if hasattr(socket, "SO_PEERCRED"):

@@ -1,9 +1,10 @@
 """The client of the present request, where many share a gateway: its place and its variables."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, field
+from typing import Final
 
 
 @dataclass(eq=False)
@@ -29,10 +30,14 @@ class JoinedClient:
 
 _present: ContextVar[JoinedClient | None] = ContextVar("joined_client", default=None)
 
+get_present_client: Final[Callable[[], JoinedClient | None]] = _present.get
+"""The client whose request this is; None where it has not joined, but come in another way."""
 
-def get_present_client() -> JoinedClient | None:
-    """The client whose request this is; None where it has not joined, but come in another way."""
-    return _present.get()
+
+def name_present_client() -> dict[str, str]:
+    """The client's name as a detail of what is recorded; empty where it has not joined, or said none."""
+    client = get_present_client()
+    return {"client": client.name} if client is not None and client.name else {}
 
 
 @contextmanager

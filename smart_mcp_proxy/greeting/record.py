@@ -5,6 +5,7 @@ import os
 import sys
 import zlib
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 
 from smart_mcp_proxy import __version__
 from smart_mcp_proxy.desktop.places import PREFIX, data_directory, read_option, server_source
@@ -72,6 +73,8 @@ class GreetingRecord:
             os.replace(part, self.path)
             self._remove_old()
         except OSError:  # the next start is slower, and that is all
+            with suppress(OSError):
+                os.unlink(part)
             return False
         return True
 
@@ -83,7 +86,7 @@ class GreetingRecord:
 
     def _remove_old(self) -> None:
         with os.scandir(self._folder) as entries:
-            found = [each for each in entries if each.name.startswith("greeting-") and each.name.endswith(".json")]
+            found = [each for each in entries if each.name.startswith("greeting-")]  # and parts of what was killed
         for entry in sorted(found, key=lambda each: each.stat().st_mtime_ns, reverse=True)[KEPT:]:
             os.unlink(entry.path)
 

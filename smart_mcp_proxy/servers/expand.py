@@ -117,11 +117,17 @@ def references(text: str) -> Iterator[str]:
             yield f"the environment variable {variable[1]}"
 
 
-def find_variables(config: ServerConfig) -> set[str]:
-    """Names of the variables of the gateway's environment that `expand()` would read for an entry."""
+def find_variables(config: ServerConfig, *, is_optional: bool = False) -> set[str]:
+    """Names of the variables of the gateway's environment that `expand()` would read for an entry.
+
+    Args:
+        config: As loaded.
+        is_optional: Only those that it does without: with a default, or inherited.
+    """
     bodies = (found[1] for text in _texts(config) for found in _PLACEHOLDER.finditer(text))
     named = (_VARIABLE.fullmatch(body or "") for body in bodies)
-    return {variable[1] for variable in named if variable} - {"userHome", "workspaceFolder"} | {*config.inherit}
+    found = {each[1] for each in named if each and (not is_optional or each[2] is not None)}
+    return found - {"userHome", "workspaceFolder"} | {*config.inherit}
 
 
 def uses_workspace(config: ServerConfig) -> bool:

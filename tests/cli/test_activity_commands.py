@@ -72,6 +72,14 @@ def test_the_list_shows_the_newest_first_and_picks_by_what_is_asked(filled: Path
     assert "rate_limited" in table and "000001" in table
 
 
+def test_the_client_is_named_beside_the_principal(home: Path, run: Run) -> None:
+    """In the list, and in a record as a fact of its own; it calls itself what it likes."""
+    write(home / "data", call("todo:add_task", detail={"client": "cursor\x1b[2J"}), search("add a task"))
+    searched, called = run("activity", "list").out.splitlines()[1:3]
+    assert "  local  " in searched and "  local, cursor" in called and "\x1b" not in called
+    assert run("activity", "list", "--kind", "call", "--json").json[0]["detail"] == {"client": "cursor\x1b[2J"}
+
+
 def test_one_record_is_shown_whole_with_its_parts(filled: Path, run: Run) -> None:
     """By its id or the end of it; the time is ISO 8601 in UTC for programs."""
     write(filled / "data", call("notes:part", parent="a" * 22 + "000001"))

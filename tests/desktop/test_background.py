@@ -17,7 +17,7 @@ from pathlib import Path
 import pytest
 from desks import DEADLINE_S, HELLO, PROGRAM, Desk, read_environ, read_status, until
 from fake_gateways import listening
-from full_disks import full_disk
+from full_disks import ON_FULL_DISK
 
 from smart_mcp_proxy.desktop import alone, places
 from smart_mcp_proxy.desktop.joining import Place
@@ -361,18 +361,16 @@ async def test_a_socket_left_behind_is_taken_over(desk: Desk) -> None:
 
 @pytest.mark.long
 async def test_a_disk_that_is_full_is_told_as_ever(desk: Desk) -> None:
-    """Where nothing can be written, clients are served as without a shared gateway, or told why not."""
-    with full_disk():
-        client = await desk.start()
-    try:
-        answer = asyncio.create_task(client.answer(client.ask("initialize", HELLO)))
-        ended = asyncio.create_task(client.process.wait())
-        await asyncio.wait([answer, ended], return_when=asyncio.FIRST_COMPLETED)
-        assert answer.done() or desk.stderr
-        answer.cancel()
-        await asyncio.wait([answer])
-    finally:
-        await client.end()
+    """Where nothing can be written, clients share a gateway that keeps nothing, and each answer says so."""
+    program = (*ON_FULL_DISK, *PROGRAM, "serve")
+    async with desk.client(program=program) as client, desk.client(program=program) as further:
+        for each in (client, further):
+            await each.greet()
+            found = (await each.answer(each.search()))["result"]["structuredContent"]
+            assert "the disk is full" in str(found["degraded"])
+        gateway = await desk.gateway()
+        assert resource.prlimit(gateway, resource.RLIMIT_FSIZE) == (0, 0)
+        assert (desk.data_dir / "proxy.db").stat().st_size == 0
 
 
 @pytest.mark.long

@@ -2,10 +2,14 @@
 
 import asyncio
 import json
+from contextlib import AsyncExitStack
 from pathlib import Path
+from typing import Any
 
 import pytest
-from desks import ENVELOPE, Desk, gather_texts, read_environ
+from desks import ENVELOPE, Desk, gather_texts, read_environ, until
+
+from smart_mcp_proxy.desktop.joining import Place
 
 pytestmark = pytest.mark.anyio
 
@@ -146,6 +150,45 @@ async def test_programs_of_any_client_are_found(desk: Desk, tmp_path: Path) -> N
 
 
 @pytest.mark.long
+@pytest.mark.parametrize("entry", [{"env": {"KEY": "${DESK_KEY:-}"}}, {"inherit": ["DESK_KEY"]}])
+@pytest.mark.parametrize("keys", [("", "one", ""), ("one", "", "one")])
+async def test_an_unset_variable_that_a_server_does_without_is_a_value(
+    desk: Desk, entry: dict[str, Any], keys: tuple[str, ...]
+) -> None:
+    """The server that runs has started with or without it: who has it otherwise gets a gateway of its own."""
+    desk.write_servers(up=desk.entry(**entry))
+    name = "KEY" if "env" in entry else "DESK_KEY"
+    async with AsyncExitStack() as stack:
+        for key in keys:
+            client = await stack.enter_async_context(desk.client(**({"DESK_KEY": key} if key else {})))
+            await client.greet()
+            assert await client.text({"env": name}) == key
+    why = "the variable DESK_KEY, which the server file names, has another value here"
+    assert f"{OWN}: {why}.\n" in desk.stderr and desk.stderr.count(OWN) == 1
+    assert len(desk.gateways()) == 1
+
+
+@pytest.mark.long
+async def test_the_variables_of_the_first_client_hold_however_late_they_come(
+    desk: Desk, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """On a busy machine servers have begun by then, with their defaults: those are started anew."""
+    desk.write_servers(up=desk.entry(env={"KEY": "${DESK_KEY:-none}"}))
+    monkeypatch.chdir(desk.home)
+    place = Place([], desk.environ(DESK_KEY="one"))
+    with place.connect() as link, link.makefile("rb") as said:
+        await until(desk.servers)
+        link.sendall(place.hello())
+        asked = json.loads(await asyncio.to_thread(said.readline))
+        link.sendall(place.tell_variables(asked["variables"]))
+        assert "joined" in json.loads(await asyncio.to_thread(said.readline))
+        async with desk.client(DESK_KEY="one") as client:
+            await client.greet()
+            assert await client.text({"env": "KEY"}) == "one"
+        assert OWN not in desk.stderr
+
+
+@pytest.mark.long
 async def test_a_working_directory_that_matters(desk: Desk, tmp_path: Path) -> None:
     """Where a server depends on it and is to be shared, a client of another one has a gateway of its own."""
     here = desk.entry(env={"FOLDER": "${workspaceFolder}"}) | {"connection": "shared"}
@@ -204,4 +247,5 @@ async def test_who_wants_a_gateway_of_its_own_has_one(desk: Desk) -> None:
         assert not desk.gateways()
         assert len(desk.servers()) == 2
         assert OWN not in desk.stderr
+        assert (await desk.run("status"))[1].count(": ends with its client\n") == 2
         assert [await each.leave() for each in (first, second)] == [0, 0]

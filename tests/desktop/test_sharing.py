@@ -1,6 +1,7 @@
 """Clients on stdio share one gateway, or say why not."""
 
 import json
+import os
 import shutil
 import signal
 import subprocess
@@ -8,7 +9,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from homes import ENVELOPE, LIMIT_S, PROGRAM, SERVER, Home, placed_server, wait_for
+from homes import ENVELOPE, HELLO, LIMIT_S, PROGRAM, SERVER, Home, placed_server, wait_for
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="processes are found in /proc")
 
@@ -32,6 +33,27 @@ def test_a_further_client_has_its_answers_at_once_in_both_eras(home: Home) -> No
 
 
 @pytest.mark.long  # starts a gateway, seconds of it
+def test_the_log_says_which_client_searched_and_called(home: Home) -> None:
+    """In both eras; what the command line asks of the same gateway is no client's."""
+    named, modern = home.client(), home.client()
+    named.ask("initialize", **{**HELLO, "clientInfo": {"name": "alpha", "version": "3"}})
+    named.where("placed")
+    named.search("for alpha")
+    params = {"name": "retrieve_tools", "arguments": {"query": "for modern"}, "_meta": ENVELOPE}
+    modern.ask("tools/call", **params)
+    home.run("search", "for nobody")
+    records = json.loads(home.run("activity", "list", "--json").stdout)
+    found = {(each["kind"], each["subject"], each["detail"].get("client")) for each in records}
+    assert {
+        ("search", "for alpha", "alpha"),
+        ("search", "for modern", "modern"),
+        ("search", "for nobody", None),
+    } < found
+    assert {client for kind, _, client in found if kind == "call"} == {"alpha"}
+    assert json.loads(home.run("activity", "verify", "--json").stdout)["problems"] == []
+
+
+@pytest.mark.long  # starts a gateway, seconds of it
 def test_what_differs_by_client_stays_apart(home: Home) -> None:
     """Servers that depend on the folder, and browsers: a process for each client, with its folder and variables."""
     home.serve(
@@ -50,6 +72,9 @@ def test_what_differs_by_client_stays_apart(home: Home) -> None:
     assert one.where("browser")["pid"] != two.where("browser")["pid"]
     assert one.where("placed")["pid"] == two.where("placed")["pid"]
     assert len(home.gateways()) == 1
+    rows = {row.split()[0]: row for row in home.run("server", "list").stdout.splitlines() if row}
+    assert "It drives a browser: each client has its own process" in rows["browser"]
+    assert "It depends on the working directory: each" in rows["folder"] and "each" not in rows["placed"]
     before = len(home.servers())
     assert one.leave() == 0
     wait_for(lambda: len(home.servers()) == before - 2)
@@ -67,6 +92,28 @@ def test_a_variable_of_one_client_reaches_no_process_of_another(home: Home) -> N
     answer = lacking.ask("tools/call", name="call_tool_read", arguments=arguments)["result"]
     assert answer["isError"] and "needs the environment variable WORD" in json.dumps(answer)
     assert having.where("folder")["token"] == "one"
+
+
+@pytest.mark.long  # starts two gateways, seconds of it
+def test_who_upgrades_is_told_once_that_clients_share_now(home: Home) -> None:
+    """By the first client that starts a gateway where there was a catalog; a new home has nothing to be told of."""
+    alone = home.client("--alone")
+    alone.greet()
+    alone.where("placed")
+    alone.leave()
+    assert (home.data / "proxy.db").exists()
+    said = "Clients now share one gateway in the background: mcpproxy status shows it"
+    upgraded = [home.client() for _ in range(3)]
+    for client in upgraded:
+        client.greet()
+        client.where("placed")
+    assert sorted(client.said.count(said) for client in upgraded) == [0, 0, 1]
+    (gateway,) = home.gateways()
+    assert home.run("stop").stderr == f"Stopped process {gateway}.\n"
+    later = home.client()
+    later.greet()
+    later.where("placed")
+    assert later.said == "" and alone.said.count(said) == 0
 
 
 @pytest.mark.long  # starts a gateway, seconds of it
@@ -102,6 +149,25 @@ def test_stop_answers_what_is_under_way_and_the_next_question_starts_another(hom
     (after,) = home.gateways()
     assert after != before
     assert "No gateway" not in home.run("stop").stderr
+
+
+@pytest.mark.long  # starts a gateway, seconds of it
+def test_a_gateway_that_hangs_is_named_with_the_way_to_end_it(home: Home) -> None:
+    """It still takes connections: it neither counts as absent nor as stopped."""
+    client = home.client()
+    client.greet()
+    client.where("placed")
+    (gateway,) = home.gateways()
+    os.kill(gateway, signal.SIGSTOP)
+    try:
+        for word in ("status", "stop"):
+            told = home.run(word)
+            assert told.returncode == 1
+            assert f"process {gateway} takes clients, and has not answered" in told.stderr
+            assert f"kill -9 {gateway}" in told.stderr and "No gateway" not in told.stderr
+    finally:
+        os.kill(gateway, signal.SIGCONT)
+    assert home.run("status").returncode == 0
 
 
 @pytest.mark.long  # starts a gateway, seconds of it

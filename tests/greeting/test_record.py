@@ -6,6 +6,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from full_disks import full_disk
 
 from smart_mcp_proxy import greeting
 from smart_mcp_proxy.desktop.places import words_for_stdio
@@ -135,12 +136,24 @@ def test_a_directory_that_cannot_be_written_costs_nothing(project: Path) -> None
     assert not record(project).save(KNOWN, "gate", ERAS)
 
 
+def test_a_full_disk_leaves_no_part_of_a_record(project: Path) -> None:
+    """Nothing would find it later."""
+    with full_disk():
+        assert not record(project).save(KNOWN, "gate", ERAS)
+    assert list((project.parent / "data" / "run").iterdir()) == []
+
+
 def test_the_oldest_records_are_removed(project: Path) -> None:
-    """Each set of settings has one."""
+    """Each set of settings has one, and those that were killed meanwhile have left parts."""
+    assert record(project).save(KNOWN, "gate", ERAS)
+    part = Path(f"{record(project).path}.4711")
+    part.touch()
+    os.utime(part, (0, 0))
     for number in range(KEPT + 3):
         record(project, TOP_K=str(number)).save(KNOWN, "gate", ERAS)
     assert len(list((project.parent / "data" / "run").glob("greeting-*"))) == KEPT
     assert record(project, TOP_K=str(KEPT + 2)).load() is not None
+    assert not part.exists()
 
 
 @pytest.mark.parametrize(

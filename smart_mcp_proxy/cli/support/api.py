@@ -1,5 +1,6 @@
 """The gateway as the commands see it: its REST API, and where running gateways are found."""
 
+import socket
 import sys
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
@@ -12,6 +13,7 @@ from anyio import to_thread
 
 from smart_mcp_proxy.cli.support.failure import add_next_step
 from smart_mcp_proxy.cli.support.output import say, warn
+from smart_mcp_proxy.desktop.joining import peer_pid
 from smart_mcp_proxy.desktop.places import sockets_folder
 from smart_mcp_proxy.desktop.spelling import spell_command
 from smart_mcp_proxy.errors import ConfigError, ProxyError, RefusedError
@@ -24,6 +26,11 @@ Origin = Literal["running", "stored", "own"]
 
 PROBE_S = 2.0
 """A gateway that does not answer for so long is taken for hung and left alone."""
+_NOBODY = (
+    b'{"join": {"version": "", "pid": 0, "directory": "", "data_dir": "", "source": "", "profile": "", "settings": {}}}'
+    b"\n"
+)
+"""A greeting that no gateway lets in, and each answers."""
 
 
 class Api:
@@ -206,8 +213,8 @@ async def open_running(settings: Settings) -> AsyncIterator[Api | None]:
     if not found:
         yield None
         return
-    socket, status = found[0]
-    async with _client(socket, timeout_s=None) as client:
+    path, status = found[0]
+    async with _client(path, timeout_s=None) as client:
         say(f"Answered by the running gateway (process {status['pid']}).", style="dim")
         yield Api(client, "running")
 
@@ -217,7 +224,7 @@ async def open_each_running(settings: Settings) -> AsyncIterator[list[Api]]:
     """All gateways that run on the data directory, newest first."""
     async with AsyncExitStack() as stack:
         found = await find_running_gateways(settings.data_dir)
-        clients = [await stack.enter_async_context(_client(socket, timeout_s=None)) for socket, _ in found]
+        clients = [await stack.enter_async_context(_client(path, timeout_s=None)) for path, _ in found]
         yield [Api(client, "running") for client in clients]
 
 
@@ -266,19 +273,44 @@ async def find_running_gateways(data_dir: Path) -> list[tuple[Path, dict[str, An
         ProxyError: One refuses this process, as it does those of its servers.
     """
     found = []
-    for socket in await to_thread.run_sync(_list_sockets, data_dir):
+    for path in await to_thread.run_sync(_list_sockets, data_dir):
         try:
-            async with _client(socket, timeout_s=PROBE_S) as client:
+            async with _client(path, timeout_s=PROBE_S) as client:
                 reply = await client.get("status")
                 if reply.status_code == RefusedError.http_status:
                     raise add_next_step(_read_error(reply), "mcpproxy status")
-                found.append((socket, reply.raise_for_status().json()))
+                found.append((path, reply.raise_for_status().json()))
         except httpx2.ConnectError:
             with suppress(OSError):
-                socket.unlink()
+                path.unlink()
         except (httpx2.HTTPError, ValueError):
             continue
     return found
+
+
+def find_silent_gateways(data_dir: Path, running: Sequence[Mapping[str, Any]]) -> list[ProxyError]:
+    """Find gateways that clients would join, but which say nothing for `PROBE_S`; an error for each.
+
+    Args:
+        data_dir: Whose gateways.
+        running: The status of those that answer.
+    """
+    silent = []
+    for path in Path(sockets_folder(str(data_dir))).glob("join-*.sock"):
+        with suppress(OSError), socket.socket(socket.AF_UNIX) as link:
+            link.settimeout(PROBE_S)
+            link.connect(str(path))
+            if (pid := peer_pid(link)) in [each["pid"] for each in running]:
+                continue
+            try:
+                link.sendall(_NOBODY)
+                link.recv(1)
+            except TimeoutError:
+                message = (
+                    f"A gateway starts or hangs: process {pid} takes clients, and has not answered for {PROBE_S:g} s."
+                )
+                silent.append(ProxyError(message, hint=f"If it stays so, end it; clients start another: kill -9 {pid}"))
+    return silent
 
 
 def _list_sockets(data_dir: Path) -> list[Path]:
@@ -292,9 +324,9 @@ def _read_mtime_s(path: Path) -> float:
         return 0.0
 
 
-def _client(socket: Path, *, timeout_s: float | None) -> httpx2.AsyncClient:
+def _client(path: Path, *, timeout_s: float | None) -> httpx2.AsyncClient:
     """A client of one gateway's socket. Without a timeout: the gateway has its own for every call."""
-    transport = httpx2.AsyncHTTPTransport(uds=str(socket))
+    transport = httpx2.AsyncHTTPTransport(uds=str(path))
     return httpx2.AsyncClient(
         transport=transport, base_url="http://gateway/api/v1/", timeout=timeout_s, trust_env=False
     )

@@ -30,12 +30,18 @@ def servers_table(servers: Iterable[Mapping[str, Any]]) -> Table:
             state_text(server["state"]),
             f"{server['tools']:,}",
             server.get("isolation", ""),  # a gateway of an earlier version does not say it
-            " ".join(filter(None, (server["error"], server["hint"], format_waiting_hint(server))))
+            " ".join(filter(None, (server["error"], server["hint"], format_waiting_hint(server), _remark_own(server))))
             or server["server_info"],
         ]
         for server in servers
     ]
     return table(["server", "transport", "state", "tools#", "isolation", "remarks"], rows)
+
+
+def _remark_own(server: Mapping[str, Any]) -> str:
+    """Say why each client has its own process of a server; empty where clients share one."""
+    reason = server.get("separation")  # a gateway of an earlier version does not say it
+    return f"It {reason}: each client has its own process; 'connection': 'shared' has one." if reason else ""
 
 
 def format_waiting_hint(server: Mapping[str, Any]) -> str:

@@ -9,6 +9,7 @@ from typing import Any
 import msgspec
 from anyio import to_thread
 
+from smart_mcp_proxy.desktop.present import name_present_client
 from smart_mcp_proxy.errors import ConflictError, ProxyError
 from smart_mcp_proxy.gateway.shared.refusals import server_quarantined
 from smart_mcp_proxy.gateway.visibility.visibility import CatalogView
@@ -354,7 +355,7 @@ class Management:
         self, change: str, name: str, by: Author, code: str = "ok", changed: Sequence[str] = (), *, principal: str = ""
     ) -> None:
         subject = name[:NOTED_CHARS]
-        detail = {"change": change, "fields": list(changed), "by": by}
+        detail = {"change": change, "fields": list(changed), "by": by} | name_present_client()
         self.record(Activity("config", principal or by, subject, code, 0.0, time.time(), detail, server=subject))
 
     async def _put_in_force(self, names: Iterable[str]) -> str:

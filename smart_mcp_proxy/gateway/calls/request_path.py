@@ -30,6 +30,7 @@ from functools import partial
 from typing import Any
 
 from smart_mcp_proxy import policy
+from smart_mcp_proxy.desktop.present import get_present_client, name_present_client
 from smart_mcp_proxy.errors import ProxyError
 from smart_mcp_proxy.gateway.activity.recorder import Recorder
 from smart_mcp_proxy.gateway.calls.admission import AdmissionControl, CallAdmission
@@ -172,6 +173,9 @@ class RequestPath:
     def note(self, exchange: RequestExchange, outcome: str, delivery: str, seconds: float) -> None:
         """Write the request down. It is on record before its answer leaves."""
         record, caller, call = exchange.record, exchange.caller, exchange.call
+        detail = exchange.detail()
+        if get_present_client() is not None:
+            detail |= name_present_client()
         self.recorder.record(
             Activity(
                 kind="call",
@@ -180,7 +184,7 @@ class RequestPath:
                 outcome=outcome,
                 duration_ms=seconds * 1000,
                 at_s=time.time(),
-                detail=exchange.detail(),
+                detail=detail,
                 session=policy.short_digest(caller.session) if caller.session else "",
                 server=exchange.server,
                 tool=record.key.tool if call is not None and record is not None else "",

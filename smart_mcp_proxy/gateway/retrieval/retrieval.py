@@ -10,6 +10,7 @@ from anyio import move_on_after, to_thread
 
 from smart_mcp_proxy import policy
 from smart_mcp_proxy.catalog import Catalog
+from smart_mcp_proxy.desktop.present import name_present_client
 from smart_mcp_proxy.errors import RequestError
 from smart_mcp_proxy.gateway.activity.recorder import Recorder
 from smart_mcp_proxy.gateway.indexing.index_sync import IndexSync
@@ -222,7 +223,7 @@ class Retrieval:
                 duration_ms=(time.monotonic() - started) * 1000,
                 at_s=time.time(),
                 detail={"tools": [tool["name"] for tool in answer["tools"]]}
-                | (self._tokens(question, answer["tokens"]) | _changes(registered)),
+                | (self._tokens(question, answer["tokens"]) | _changes(registered) | name_present_client()),
                 session=policy.short_digest(question.session) if question.session else "",
             )
         )

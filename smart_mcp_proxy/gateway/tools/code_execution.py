@@ -9,6 +9,7 @@ from typing import Annotated, Any
 from pydantic import Field
 
 from smart_mcp_proxy import policy
+from smart_mcp_proxy.desktop.present import name_present_client
 from smart_mcp_proxy.errors import ProxyError, RefusedError, RequestError
 from smart_mcp_proxy.gateway.activity.recorder import Recorder
 from smart_mcp_proxy.gateway.calls.calls import Calls
@@ -109,7 +110,7 @@ class CodeExecution(AgentTool[CodeArguments]):
                     outcome=outcome,
                     duration_ms=(self.clock() - started) * 1000,
                     at_s=time.time(),
-                    detail={"language": arguments.language, "calls": len(ledger)},
+                    detail={"language": arguments.language, "calls": len(ledger), **name_present_client()},
                     id=id,
                     session=policy.short_digest(caller.session) if caller.session else "",
                     delivery=delivery,

@@ -11,6 +11,7 @@ from msgspec import structs
 from pydantic import ConfigDict
 
 from smart_mcp_proxy import policy
+from smart_mcp_proxy.desktop.present import name_present_client
 from smart_mcp_proxy.errors import ProxyError, RequestError
 from smart_mcp_proxy.gateway.activity.recorder import Recorder
 from smart_mcp_proxy.gateway.calls.calls import Calls
@@ -209,7 +210,7 @@ class ProxyTool(AgentTool[ProxyArguments]):
                 outcome=outcome,
                 duration_ms=seconds * 1000,
                 at_s=time.time(),
-                detail={"tool": self.name, **_detail(request)},
+                detail={"tool": self.name, **_detail(request), **name_present_client()},
                 session=policy.short_digest(caller.session) if caller.session else "",
             )
         )

@@ -1,6 +1,6 @@
 """REST: the gateway, its servers, and what is done with them, sign-ins included."""
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from functools import partial
 from typing import Annotated, Any, Literal
 
@@ -17,7 +17,7 @@ from smart_mcp_proxy.gateway.admin.server_sign_ins import ServerSignIn
 from smart_mcp_proxy.gateway.shared.sessions import Session
 from smart_mcp_proxy.greeting.eras import EVERY_ERA, StdioEras
 from smart_mcp_proxy.models import ServerStatus
-from smart_mcp_proxy.servers import SERVER_NAME
+from smart_mcp_proxy.servers import SERVER_NAME, ServerConfig, explain_separation
 from smart_mcp_proxy.web.rest.route import (
     SWITCH,
     Endpoint,
@@ -104,7 +104,8 @@ async def _status(gateway: Gateway, request: Request) -> dict[str, Any]:
         "keep_alive_s": gateway.admin.joined.keep_alive_s,
         "gateways": [{"id": one.id, "pid": one.pid, "servers": list(one.servers)} for one in status.gateways],
         "store": {"is_shared": status.is_shared, "clock_ahead_s": round(status.clock_ahead_s, 3)},
-        "servers": _all(status),
+        "transport": gateway.settings.transport,
+        "servers": _all(status, gateway.base.config.servers()),
     }
 
 
@@ -210,9 +211,13 @@ def _joined(client: JoinedClient) -> dict[str, Any]:
     return {name: getattr(client, name) for name in ("pid", "version", "directory", "since_s", "name")}
 
 
-def _all(status: GatewayStatus) -> list[dict[str, Any]]:
+def _all(status: GatewayStatus, configs: Mapping[str, ServerConfig]) -> list[dict[str, Any]]:
     tools, waiting = status.tools, status.waiting
-    return [_server(server, tools.get(server.name, 0), waiting.get(server.name, 0)) for server in status.servers]
+    return [
+        _server(server, tools.get(server.name, 0), waiting.get(server.name, 0))
+        | {"separation": explain_separation(configs[server.name]) if server.name in configs else ""}
+        for server in status.servers
+    ]
 
 
 def _server(server: ServerStatus, tools: int, waiting: int) -> dict[str, Any]:

@@ -3,6 +3,7 @@
 import asyncio
 import json
 import os
+import re
 import socket
 import time
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping
@@ -61,6 +62,10 @@ IGNORED: Final = frozenset({
 })  # fmt: skip
 """Settings that are about the process, its HTTP, or the commands, or are known to be equal."""
 
+_VERSION: Final = re.compile(
+    r"([0-9]+(?:\.[0-9]+)*?)(?:\.0)*(?:(a|b|rc)([0-9]+))?(?:\.post([0-9]+))?(?:\.dev([0-9]+))?(?:\+.*)?"
+)
+"""Of a Python package, as its builder writes it; zeros at the release's end do not count."""
 _USELESS: Final = (TimeoutError, OSError, ValueError, RecursionError, asyncio.LimitOverrunError)
 """Failures to read what a door says first: msgspec's are ValueErrors."""
 _Streams = tuple[OfferingReader, Writer]
@@ -132,6 +137,8 @@ class JoinService:
         self._strangers: set[asyncio.Timeout] = set()
         """Limits of those that have not said yet who they are."""
         self._folder = Path.cwd()
+        self._is_used = self.keep_alive_s is None
+        """Whether a client was let in; one that runs for itself has variables of its own."""
 
     def __repr__(self) -> str:
         return f"<JoinService of {len(self._joined)} clients>"
@@ -272,7 +279,7 @@ class JoinService:
             return {"alone": f"the gateway that runs here has its data in {self._data_dir}"}, own
         if hello.source != self._source:
             return {"alone": f"the gateway that runs here reads its servers from {self._source}"}, own
-        if self.keep_alive_s is not None and _number(hello.version) > _number(__version__):
+        if self.keep_alive_s is not None and rank_version(hello.version) > rank_version(__version__):
             return await self._give_place(f"a newer program, {hello.version}, takes the place of this one"), own
         try:
             theirs = await to_thread.run_sync(load_settings, hello.settings)
@@ -315,15 +322,20 @@ class JoinService:
     def _take_variables(self, names: Iterable[str], values: Mapping[str, str]) -> dict[str, Any] | None:
         """Take over values that the gateway lacks; why the client cannot be let in where others differ."""
         servers = self.gateway.base.config.servers()
-        shared = {name for each in servers.values() if each.connection == "shared" for name in find_variables(each)}
-        for name in sorted(shared):
-            if name in values and self.environ.get(name, values[name]) != values[name]:
+        shared = [each for each in servers.values() if each.connection == "shared"]
+        # A server that does without a variable has started without it, once it has served anybody.
+        optional = {name for each in shared if self._is_used for name in find_variables(each, is_optional=True)}
+        for name in sorted({name for each in shared for name in find_variables(each)}):
+            here, there = self.environ.get(name, ""), values.get(name, "")
+            if here != there and ((here and there) or name in optional):
                 return {"alone": f"the variable {name}, which the server file names, has another value here"}
-        new = {name: values[name] for name in names if name in values and name not in self.environ}
+        self._is_used = True
+        new = {name: values[name] for name in names if values.get(name) and not self.environ.get(name)}
         self.environ.update(new)
         for name, config in servers.items() if new else ():
             if find_variables(config) & new.keys() and not config.is_off:
-                spawn(self._bring_up(name), "server with a new variable")
+                is_late = config.connection == "shared" and bool(find_variables(config, is_optional=True) & new.keys())
+                spawn(self._bring_up(name, is_late=is_late), "server with a new variable")
         return None
 
     def _take_path(self, path: str) -> None:
@@ -336,11 +348,19 @@ class JoinService:
         for server in self.gateway.upstreams.fleet:
             self.gateway.upstreams.fleet.retry(server.name)
 
-    async def _bring_up(self, name: str) -> None:
-        """Start a server that has waited for a variable, or is about to: it may just be looking for it."""
+    async def _bring_up(self, name: str, *, is_late: bool) -> None:
+        """Start a server that has waited for a variable, or is about to: it may just be looking for it.
+
+        Args:
+            name: Of the server.
+            is_late: Whether it does without: where it has begun, it has begun so.
+        """
         fleet = self.gateway.upstreams.fleet
-        fleet.retry(name)
         server = fleet.upstreams.get(name)
+        if is_late and server is not None and server.status.state is not ServerState.DISCONNECTED:
+            await fleet.restart(name)
+            return
+        fleet.retry(name)
         if server is not None and not await server.ready(_START_S) and server.status.state is ServerState.NEEDS_ENV:
             await fleet.restart(name)
 
@@ -439,7 +459,15 @@ def _encode(**said: Any) -> bytes:
     return json.dumps(said).encode() + b"\n"
 
 
-def _number(version: str) -> tuple[int, ...]:
-    """A version to compare; what is no release comes before all."""
-    parts = version.split(".")
-    return tuple(map(int, parts)) if all(part.isdecimal() for part in parts) else ()
+def rank_version(version: str) -> tuple[Any, ...]:
+    """Key of a version in the order of Python packages; what is none comes before all.
+
+    A local part does not count: builds of one version do not replace each other.
+
+    Source: https://packaging.python.org/en/latest/specifications/version-specifiers/
+    """
+    if (found := _VERSION.fullmatch(version)) is None:
+        return ()
+    release, letter, number, post, dev = found.groups()
+    before = letter or ("" if dev and not post else "~"), int(number or 0)
+    return tuple(map(int, release.split("."))), before, int(post or -1), float(dev or "inf")

@@ -2,6 +2,8 @@
 
 import asyncio
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterator
+from contextvars import copy_context
+from functools import partial
 from typing import Any, NamedTuple
 
 import anyio.lowlevel
@@ -284,7 +286,9 @@ class _Client(AsyncResource):
         async for line in self._greeted.lines(self._lines):
             if (message := await self._receive(line)) is not None:
                 yield message
-        self._reader.take = self._take_at_once
+        # What arrives is offered by the event loop, which knows nothing of whose it is.
+        take: Callable[[bytes], bool] = partial(copy_context().run, self._take_at_once)  # type: ignore[call-arg]  # bound
+        self._reader.take = take
         while chunk := await self._reader.read(CHUNK_BYTES):
             for line in self._lines.feed(chunk):
                 await self._hold_back()

@@ -41,6 +41,14 @@ def test_a_name_is_not_that_of_somebody_elses_session() -> None:
     assert [each.client for each in found] == ["a client", "a client"]
 
 
+def test_a_record_that_names_its_client_needs_no_guess() -> None:
+    """Clients that share a gateway have one principal and no session."""
+    found = group_conversations(
+        [record(12, detail={"client": "codex"}), record(11, "search", detail={"client": "gemini-cli"})], SESSIONS
+    )
+    assert [each.client for each in found] == ["codex", "gemini-cli"]
+
+
 def test_after_a_long_pause_begins_another_conversation() -> None:
     """Of the same client; failures are counted."""
     late, early = record(200, session="s1", outcome="tool_error"), record(100, session="s1")

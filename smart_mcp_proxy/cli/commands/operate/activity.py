@@ -363,6 +363,7 @@ def _private(file: Path) -> TextIO:
 def _cells(record: Mapping[str, Any]) -> list[str]:
     done = record["detail"].get("decision") or record["detail"].get("change")
     what = f"{done}: {record['subject']}" if done else record["subject"]
+    who = ", ".join(filter(None, (record["principal"], str(record["detail"].get("client", "")))))
     what = what if len(what) <= SAMPLE_CHARS else f"{what[:SAMPLE_CHARS]}..."
     return [
         _local(record["at"]),
@@ -370,7 +371,7 @@ def _cells(record: Mapping[str, Any]) -> list[str]:
         record["outcome"],
         f"{record['duration_ms']:,.1f}",
         printable(what),
-        printable(record["principal"]),
+        printable(who),
         record["id"][-ID_END_CHARS:],
     ]
 

@@ -5,9 +5,10 @@ from collections import Counter
 from collections.abc import Mapping
 from typing import Any
 
+from anyio import to_thread
 from cyclopts import App
 
-from smart_mcp_proxy.cli.support.output import plural, say, show, show_json, table
+from smart_mcp_proxy.cli.support.output import plural, say, show, show_json, table, warn
 from smart_mcp_proxy.cli.support.start import open_settings
 
 app = App(
@@ -30,13 +31,16 @@ async def status(*, json: bool = False) -> int:
         json: Print {"gateways": [...]}; the exit status is 1 where none runs.
     """
     # Here and not above: it takes a quarter of a second, which --help is spared.
-    from smart_mcp_proxy.cli.support.api import find_running_gateways, tell_other_gateway
+    from smart_mcp_proxy.cli.support.api import find_running_gateways, find_silent_gateways, tell_other_gateway
 
     settings = open_settings()
     running = [found for _, found in await find_running_gateways(settings.data_dir)]
+    silent = await to_thread.run_sync(find_silent_gateways, settings.data_dir, running)
+    for error in silent:
+        warn(f"{error} {error.hint}")
     if json:
         show_json({"gateways": [_pick(each) for each in running]})
-    elif not running:
+    elif not running and not silent:
         tell_other_gateway(settings)
         say(f"No gateway runs on {settings.data_dir}. A client starts one; so does: mcpproxy serve --http")
     for each in () if json else running:
@@ -66,7 +70,7 @@ def describe_end(found: Mapping[str, Any]) -> str:
     """When a gateway ends, in words."""
     keep_alive_s = found.get("keep_alive_s")
     if keep_alive_s is None:
-        return "runs until it is stopped"
+        return "ends with its client" if found.get("transport") == "stdio" else "runs until it is stopped"
     return f"in the background, ends {keep_alive_s:g} s after its last client has left"
 
 

@@ -35,10 +35,11 @@ async def stop(*, json: bool = False) -> int:
         json: Print {"stopped": [process ids]}.
     """
     # Here and not above: it takes a quarter of a second, which --help is spared.
-    from smart_mcp_proxy.cli.support.api import find_running_gateways, tell_other_gateway
+    from smart_mcp_proxy.cli.support.api import find_running_gateways, find_silent_gateways, tell_other_gateway
 
     settings = open_settings()
     running = [found for _, found in await find_running_gateways(settings.data_dir)]
+    silent = await to_thread.run_sync(find_silent_gateways, settings.data_dir, running)
     pids = [int(found["pid"]) for found in running if found.get("keep_alive_s") is not None]
     for found in running:
         if found["pid"] not in pids:
@@ -48,6 +49,8 @@ async def stop(*, json: bool = False) -> int:
             os.kill(pid, signal.SIGTERM)
     if left := await to_thread.run_sync(wait_ended, pids, _WAIT_S):
         raise ProxyError(f"Process {left[0]} has not ended in {_WAIT_S:g} s.", hint=f"End it: kill -9 {left[0]}")
+    if silent:
+        raise silent[0]
     if json:
         show_json({"stopped": pids})
     elif pids:

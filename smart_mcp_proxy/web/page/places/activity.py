@@ -57,7 +57,7 @@ class Talk(NamedTuple):
 
 
 def group_conversations(records: Iterable[Record], sessions: Sequence[Record]) -> list[Talk]:
-    """Group records, the newest first, by client; a client's name is that of its session.
+    """Group records, the newest first, by the client's name that they have, else by that of their session.
 
     Args:
         records: The newest first.
@@ -81,10 +81,9 @@ def _name_client(record: Record, sessions: Sequence[Record]) -> str:
         return f"a process of {record['server']}" if record["server"] else "a process on this machine"
     if record["session"] == short_digest(COMMAND_LINE) or record["kind"] in _OPERATOR:
         return _YOU if record["principal"] in ("local", "operator") else "a person"
-    if record["kind"] in ("session", "question"):
-        return (
-            str(record["subject"] if record["kind"] == "session" else record["detail"].get("client", "")) or "a client"
-        )
+    named = record["subject"] if record["kind"] == "session" else record["detail"].get("client", "")
+    if named or record["kind"] in ("session", "question"):
+        return str(named or "a client")
     fits = [
         each for each in sessions if each["session"] == record["session"] and each["principal"] == record["principal"]
     ]
