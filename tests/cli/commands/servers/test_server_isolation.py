@@ -1,8 +1,10 @@
 """How servers are held, and what they reach, said and changed from the command line."""
 
 import json
+import sqlite3
 import sys
 from collections.abc import Mapping
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -210,6 +212,19 @@ def test_doctor_says_how_servers_are_held(home: Path, run: Run) -> None:
     write(home, b={"command": "x", "isolation": "sandbox"})
     (found,) = [each for each in run("doctor", "--json").json["checks"] if each["check"] == "isolation"]
     assert (found["outcome"], found["hint"]) == ("ok", "")
+
+
+@pytest.mark.long  # a third of a second of processor time
+def test_doctor_names_servers_that_something_else_has_made_known(home: Path, run: Run) -> None:
+    """They are held as new ones, until their entry says how."""
+    write(home, a={"command": "x"}, b={"command": "x", "isolation": "none"})
+    run("doctor")
+    with closing(sqlite3.connect(home / "data" / "proxy.db")) as connection, connection as database:
+        database.execute("INSERT INTO unconfined VALUES ('a', ''), ('b', ''), ('gone', '')")
+    done = run("doctor", "--json")
+    (found,) = [each for each in done.json["checks"] if "something else than a gateway" in each["message"]]
+    assert (found["check"], found["outcome"]) == ("isolation", "warning") and found["message"].endswith("new: a")
+    assert found["hint"].endswith("mcpproxy server isolate a")
 
 
 @pytest.mark.long  # a gateway in a process of its own
