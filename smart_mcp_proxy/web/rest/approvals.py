@@ -83,7 +83,7 @@ class ApprovalView(msgspec.Struct, frozen=True, omit_defaults=True):
     approvals: str = ""
 
 
-class ApprovalsView(msgspec.Struct, frozen=True):
+class ApprovalsView(msgspec.Struct, frozen=True, omit_defaults=True):
     """Withheld tools, how many there are in all, and whether the record of approvals was lost.
 
     Without `is_sealed` no decision counts: the key of their seals was lost or is another. `altered_servers` are those
@@ -94,7 +94,7 @@ class ApprovalsView(msgspec.Struct, frozen=True):
     total: int
     tools: list[ApprovalView]
     is_sealed: bool
-    altered_servers: list[str]
+    altered_servers: list[str] = []
 
 
 class ApprovalDetail(msgspec.Struct, frozen=True):
