@@ -206,9 +206,11 @@ def mark_all_changed(connection: Connection) -> None:
 
 
 def clear(connection: Connection) -> None:
-    """Forgets all tools and servers; listed names and used ids stay."""
+    """Forgets all tools and servers, those that ran before there was a sandbox too; listed names and ids stay."""
     connection.execute(delete(tools))
     connection.execute(delete(servers))
+    if connection.execute(delete(unconfined)).rowcount:
+        _log.warning("no server counts as known any more: the next starts are held as MCPPROXY_ISOLATION says")
     forget_gone(connection, _next_generation(connection))
 
 

@@ -234,8 +234,8 @@ class Approvals:
 
         Raises:
             ToolNotFoundError: A name is not that of a tool.
-            ConflictError: None of the tools is what the user saw any more, somebody has blocked it since, or no decision
-                counts.
+            ConflictError: None of the tools is what the user saw any more, somebody has blocked it since, or no
+                decision counts.
             CatalogError: It could not be stored; then nothing is approved.
         """
         if not self.catalog.is_sealed:

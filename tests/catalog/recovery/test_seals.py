@@ -636,3 +636,17 @@ async def test_under_another_key_no_record_of_who_ran_unconfined_is_called_alter
     (data_dir / KEY_NAME).unlink()
     async with opened() as catalog:
         assert not catalog.is_sealed and await catalog.find_altered_programs() == set()
+
+
+async def test_who_ran_unconfined_goes_with_a_reset_and_that_is_told_once(
+    store: StorePlace, opened: Any, tool: MakeTool, caplog: pytest.LogCaptureFixture
+) -> None:
+    """An empty catalog with an older server file holds its servers as the settings say."""
+    async with opened() as catalog:
+        await fill(catalog, tool)
+    go_back(store)
+    meddle(store, "INSERT INTO unconfined VALUES ('s', '')")
+    for _ in range(2):
+        async with opened(reset=True) as catalog:
+            assert await catalog.bind_unconfined({"s": "digest"}) == {}
+    assert caplog.text.count("held as MCPPROXY_ISOLATION says") == 1
