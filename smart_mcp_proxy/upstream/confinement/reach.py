@@ -1,5 +1,6 @@
 """Reach of a confined server, from its entry, its environment and the files that are there."""
 
+import json
 import os
 import re
 import shutil
@@ -37,6 +38,9 @@ _NOT_IN_NAMES: Final = re.compile(r"[^A-Za-z0-9._-]+")
 _PATH: Final = re.compile(r"(?:^|=|file://|:///)(/[^\0]*)$")
 """A path in an argument: alone, or after `=` or a scheme."""
 _LINKED_PATH: Final = re.compile(r"""(?:^|["'])(/[^"'\n]+)""", re.MULTILINE)
+_PROGRAM_KEYS: Final = ("command", "args", "env", "cwd", "working_dir")
+_DIGEST_CHARS: Final = 16
+"""64 bits: nobody finds another program with the digest of one."""
 _PACKAGES: Final = "node_modules"
 _MOST_PARENTS: Final = 4
 _MOST_BYTES: Final = 1 << 16
@@ -92,10 +96,16 @@ class ServerReach(NamedTuple):
     links: Mapping[str, str]
 
 
-def choose_private_folder(shelter: Shelter, server: str) -> PrivateFolder:
-    """The private folder of a server; other names never share one."""
-    name = f"{_NOT_IN_NAMES.sub('_', server)[:40]}-{sha256(server.encode()).hexdigest()[:8]}"
+def choose_private_folder(shelter: Shelter, server: str, program: str = "") -> PrivateFolder:
+    """The private folder of a server; neither other names nor other programs of one name ever share one."""
+    digest = sha256(f"{server}\0{program}".encode()).hexdigest()[:_DIGEST_CHARS]
+    name = f"{_NOT_IN_NAMES.sub('_', server)[:40]}-{digest}"
     return PrivateFolder(shelter.root / name, shelter.guarded)
+
+
+def write_program(config: ServerConfig) -> str:
+    """Write down what an entry starts, as it says it: another value of a variable that it names is no other program."""
+    return json.dumps([config.isolation.image, *map(config.raw.get, _PROGRAM_KEYS)], sort_keys=True)
 
 
 def make_private_folder(folder: PrivateFolder, links: Mapping[str, str]) -> None:
