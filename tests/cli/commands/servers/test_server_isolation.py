@@ -113,6 +113,17 @@ def test_a_dry_run_shows_what_would_be_refused(home: Path, run: Run) -> None:
 
 
 @confined
+@pytest.mark.long  # half a second of work and more
+def test_for_what_no_server_may_reach_no_command_is_proposed(home: Path, run: Run) -> None:
+    """`mcpproxy server allow` would refuse it."""
+    (home / "src").mkdir()
+    (script := home / "src" / "server.py").write_text(REFUSED)
+    write(home, sad={"command": sys.executable, "args": ["-S", str(script), f"at:{home}/data/proxy.db"]})
+    found = {each["check"]: each for each in run("doctor", "--json", ISOLATION="sandbox").json["checks"]}
+    assert f"keeps it from {home}/data/proxy.db: no server may reach that" in found["sad"]["hint"]
+
+
+@confined
 def test_a_server_that_is_started_for_its_log_is_held_as_a_gateway_holds_it(home: Path, run: Run) -> None:
     """Also where its entry says nothing of that."""
     (home / "home" / "secret").touch()
