@@ -236,10 +236,13 @@ def _check_path(written: str, guarded: Iterable[Path]) -> str:
     """A path as it is written into an entry, with the working directory of the person who types it.
 
     Raises:
-        UsageError: No server may reach it.
+        UsageError: It is none, or no server may reach it.
     """
     if written.startswith("$"):
         return written
+    if not written.strip() or (written.startswith("~") and written != "~" and not written.startswith("~/")):
+        hint = "Write a path of your own home with ~/, any other one whole."
+        raise UsageError(f"{written!r:.80} is no path to allow.", hint=hint)
     path = Path(written).expanduser().absolute()
     if is_guarded(path, guarded):
         hint = "The data directory and the server file decide about servers. Allow something else."

@@ -194,6 +194,10 @@ def test_an_allowance_needs_words_and_a_process(home: Path, run: Run) -> None:
     write(home, s={"command": "x"}, remote={"url": "http://127.0.0.1:9/mcp"})
     assert "Say what to allow" in run("server", "allow", "s").err
     assert "has no process here" in run("server", "allow", "remote", "--network", "off").err
+    for word in ("", " ", "~bob/x"):
+        done = run("server", "allow", "s", "--read", word)
+        assert done.status == 2 and f"{word!r} is no path to allow.\nWrite a path of your own home with ~/" in done.err
+    assert "allow" not in stored(home)["s"]
 
 
 @pytest.mark.parametrize("words", [["show", "s"], ["approve", "s"]], ids=" ".join)
