@@ -16,7 +16,6 @@ from smart_mcp_proxy.servers import ServerConfig, expand, find_known_server, has
 from smart_mcp_proxy.servers.config import Allowance
 from smart_mcp_proxy.servers.isolation import DATABASE, is_loose_database
 from smart_mcp_proxy.upstream.confinement.places import (
-    CREDENTIAL,
     FILE_VARIABLE,
     GROWING,
     INSTALLATION_MARKS,
@@ -153,8 +152,8 @@ def plan_reach(config: ServerConfig, environ: Mapping[str, str], folder: Private
             variables.setdefault(name, str(place))
             read += carve.each([place / part])
     read += carve.each(version for path in (() if has_image else GROWING) for version in (home / path).glob("*"))
-    for name, path in RUNNER_FILES:
-        if name not in variables and _is_free_of_credentials(home / path):
+    for name, path, secret in RUNNER_FILES:
+        if name not in variables and _lacks(home / path, secret):
             variables[name] = str(home / path)
             read += carve.each([home / path])
     has_sockets = any(map(_is_socket, _resolve((*named.read, *named.write), home, cwd)))
@@ -358,13 +357,13 @@ def _find_named_files(environ: Mapping[str, str]) -> Iterator[Path]:
             yield from (Path(word.removeprefix("file://")) for word in text.split() if "/" in word[:8])
 
 
-def _is_free_of_credentials(path: Path) -> bool:
+def _lacks(path: Path, secret: re.Pattern[bytes]) -> bool:
     try:
         with path.open("rb") as file:
             head = file.read(_MOST_BYTES + 1)
     except OSError:
         return False
-    return len(head) <= _MOST_BYTES and not CREDENTIAL.search(head)
+    return len(head) <= _MOST_BYTES and not secret.search(head)
 
 
 def _is_socket(path: Path) -> bool:

@@ -3,6 +3,7 @@
 import errno
 import json
 import os
+import shutil
 import socket
 import subprocess
 import sys
@@ -368,6 +369,26 @@ def test_another_program_of_the_same_name_gets_another_home(home: Home, other: d
     kept.write_text("x")
     assert find_home(allow={"read": ["~/work"]}, limits={"open_files": 99}) == str(kept.parent)
     assert find_home(**other) != str(kept.parent) and not Path(find_home(**other), "kept").exists()
+
+
+@pytest.mark.skipif(shutil.which("git") is None, reason="git is not installed")
+async def test_git_finds_who_commits_and_credentials_that_are_allowed(home: Home, way: str) -> None:
+    """With the user's own settings, which name the helper."""
+    settings = "[user]\n\tname = Ann\n\temail = ann@example.com\n[credential]\n\thelper = store\n"
+    (home.folder / ".gitconfig").write_text(settings)
+    (home.folder / ".git-credentials").write_text("https://ann:harmless@example.com\n")
+    asked = "printf 'protocol=https\\nhost=example.com\\n\\n' | git credential fill"
+    entry = {
+        "command": "sh",
+        "args": ["-c", f"git var GIT_AUTHOR_IDENT; {asked}; echo end"],
+        "allow": {"read": ["~/.git-credentials"]},
+    }
+    text = b""
+    with anyio.fail_after(LIMIT_S):
+        async with started(probing("sandbox", **entry), home) as child:
+            while not text.endswith(b"end\n"):
+                text += await child.read()
+    assert b"Ann <ann@example.com>" in text and b"password=harmless" in text
 
 
 async def test_what_it_reaches_is_told_at_its_first_start(home: Home, caplog: pytest.LogCaptureFixture) -> None:
