@@ -30,7 +30,6 @@ from smart_mcp_proxy.servers.known import describe_known, describe_missing, find
 from smart_mcp_proxy.servers.load import (
     FILE_LIMIT_BYTES,
     find_config,
-    is_guarded,
     list_guarded_places,
     load_configured_servers,
     load_servers,

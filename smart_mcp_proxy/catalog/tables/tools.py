@@ -206,7 +206,7 @@ def mark_all_changed(connection: Connection) -> None:
 
 
 def clear(connection: Connection) -> None:
-    """Forgets all tools and servers, those that ran before there was a sandbox too; listed names and ids stay."""
+    """Forgets all tools and servers, also who ran unconfined; listed names and used ids stay."""
     connection.execute(delete(tools))
     connection.execute(delete(servers))
     if connection.execute(delete(unconfined)).rowcount:

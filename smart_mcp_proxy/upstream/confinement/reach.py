@@ -38,8 +38,6 @@ _PATH: Final = re.compile(r"(?:^|=|file://|:///)(/[^\0]*)$")
 """A path in an argument: alone, or after `=` or a scheme."""
 _LINKED_PATH: Final = re.compile(r"""(?:^|["'])(/[^"'\n]+)""", re.MULTILINE)
 _PROGRAM_KEYS: Final = ("command", "args", "env", "cwd", "working_dir")
-_DIGEST_CHARS: Final = 16
-"""64 bits: nobody finds another program with the digest of one."""
 _PACKAGES: Final = "node_modules"
 _MOST_PARENTS: Final = 4
 _MOST_BYTES: Final = 1 << 16
@@ -96,14 +94,14 @@ class ServerReach(NamedTuple):
 
 
 def choose_private_folder(shelter: Shelter, server: str, program: str = "") -> PrivateFolder:
-    """The private folder of a server; neither other names nor other programs of one name ever share one."""
-    digest = sha256(f"{server}\0{program}".encode()).hexdigest()[:_DIGEST_CHARS]
+    """The private folder of a server; other names, or programs of a name, never share one."""
+    digest = sha256(f"{server}\0{program}".encode()).hexdigest()[:16]  # nobody finds another program with these 64 bits
     name = f"{_NOT_IN_NAMES.sub('_', server)[:40]}-{digest}"
     return PrivateFolder(shelter.root / name, shelter.guarded)
 
 
 def write_program(config: ServerConfig) -> str:
-    """Write down what an entry starts, as it says it: another value of a variable that it names is no other program."""
+    """Write down what an entry starts, as it says that: its placeholders may stand for anything."""
     return json.dumps([config.isolation.image, *map(config.raw.get, _PROGRAM_KEYS)], sort_keys=True)
 
 

@@ -8,7 +8,8 @@ from tempfile import gettempdir
 from typing import Final, Literal, NamedTuple
 
 from smart_mcp_proxy.names import shell_word
-from smart_mcp_proxy.servers import ServerConfig, is_guarded
+from smart_mcp_proxy.servers import ServerConfig
+from smart_mcp_proxy.servers.load import is_guarded
 from smart_mcp_proxy.upstream.confinement.limits import hint_limit
 
 _REFUSED: Final = re.compile(

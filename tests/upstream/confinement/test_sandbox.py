@@ -391,6 +391,26 @@ async def test_git_finds_who_commits_and_credentials_that_are_allowed(home: Home
     assert b"Ann <ann@example.com>" in text and b"password=harmless" in text
 
 
+@pytest.mark.skipif(not all(map(shutil.which, ("dbus-daemon", "dbus-send"))), reason="D-Bus is not installed")
+async def test_a_session_bus_is_reached_where_its_socket_is_allowed(home: Home, way: str) -> None:
+    """As the documentation says it of a keyring; without that the socket is closed."""
+    ask = (
+        "dbus-send --session --print-reply --dest=org.freedesktop.DBus / org.freedesktop.DBus.GetId >&1 2>&1; echo end"
+    )
+    address = f"unix:path={home.folder}/bus"
+    words = ["dbus-daemon", "--session", "--nofork", f"--address={address}", "--print-address"]
+    entry = {"command": "sh", "args": ["-c", ask], "env": {"DBUS_SESSION_BUS_ADDRESS": address}}
+    with subprocess.Popen(words, stdout=subprocess.PIPE) as bus, anyio.fail_after(LIMIT_S):
+        assert bus.stdout is not None and bus.stdout.readline()
+        for allow, is_reached in (({"read": [f"{home.folder}/bus"]}, True), ({}, False)):
+            text = b""
+            async with started(probing("sandbox", **entry, allow=allow), home) as child:
+                while not text.endswith(b"end\n"):
+                    text += await child.read()
+            assert (b"method return" in text) == is_reached, text
+        bus.kill()
+
+
 async def test_what_it_reaches_is_told_at_its_first_start(home: Home, caplog: pytest.LogCaptureFixture) -> None:
     """Once in the log, and again where that is another by then."""
     entries = ({"cwd": str(home.work)}, {"cwd": str(home.work)}, {"allow": {"read": ["~/work"], "network": False}})

@@ -17,15 +17,9 @@ from smart_mcp_proxy.cli.support.start import open_settings
 from smart_mcp_proxy.errors import RequestError
 from smart_mcp_proxy.models import ServerState
 from smart_mcp_proxy.names import shell_word
-from smart_mcp_proxy.servers import (
-    IsolationMode,
-    explain_isolation,
-    explain_reach,
-    is_guarded,
-    list_guarded_places,
-    require_named,
-)
+from smart_mcp_proxy.servers import IsolationMode, explain_isolation, explain_reach, list_guarded_places, require_named
 from smart_mcp_proxy.servers.isolation import NETWORK_HINT, NetworkHost
+from smart_mcp_proxy.servers.load import is_guarded
 
 if TYPE_CHECKING:
     from smart_mcp_proxy.settings import Settings
