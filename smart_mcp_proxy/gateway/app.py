@@ -4,7 +4,7 @@ import asyncio
 import os
 import time
 from collections.abc import AsyncIterator, Callable, Mapping
-from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager, suppress
 from types import MappingProxyType
 
 from smart_mcp_proxy.catalog import Catalog, open_catalog
@@ -70,7 +70,7 @@ async def open_gateway(  # noqa: PLR0913  (what is given to it is made elsewhere
     usable, unavailable = available(settings, environ)
     async with AsyncExitStack() as stack:
         catalog = await stack.enter_async_context(open_gateway_catalog(settings))
-        config.remember(await _read_unconfined(catalog, config))
+        await _remember_unconfined(catalog, config)
         metrics = create_metrics(settings, config.servers)
         export = await stack.enter_async_context(open_export(settings.activity_export))
         recorder = await stack.enter_async_context(open_activity_log(catalog, settings, metrics, export=export))
@@ -108,13 +108,17 @@ def open_gateway_catalog(settings: Settings) -> AbstractAsyncContextManager[Cata
     return open_catalog(settings, reset=settings.reset_data, is_needed="data_dir" in settings.model_fields_set)
 
 
-async def _read_unconfined(catalog: Catalog, config: Configuration) -> Mapping[str, str]:
-    """The programs of servers that ran before there was a sandbox."""
+async def _remember_unconfined(catalog: Catalog, config: Configuration) -> None:
+    """Leave servers as they are that ran before there was a sandbox."""
     programs = {name: identify_program(server) for name, server in config.servers().items()}
-    try:
-        return await catalog.bind_unconfined(programs)
-    except CatalogError:  # it is told of elsewhere; what nobody remembers starts in the sandbox
-        return {}
+    with suppress(CatalogError):  # it is told of elsewhere; what nobody remembers starts in the sandbox
+        config.remember(await catalog.bind_unconfined(programs), await catalog.find_altered_programs())
+    if altered := ", ".join(config.list_altered()):
+        log.warning(
+            "the record of who ran before there was a sandbox was changed in the catalog by something else than a "
+            "gateway, so these are taken for new: %s",
+            altered,
+        )
 
 
 def _warn_of_unconfined(servers: Mapping[str, ServerConfig]) -> None:

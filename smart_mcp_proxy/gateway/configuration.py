@@ -1,6 +1,6 @@
 """The servers and profiles that a gateway works with at present."""
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 
 from smart_mcp_proxy.errors import ConfigError
 from smart_mcp_proxy.servers import Profile, ServerConfig, isolate, with_inherited, with_own_processes
@@ -48,6 +48,7 @@ class Configuration:
         self.lacks_sandbox = settings.isolation == "auto" and find_way() is None
         self._isolation: IsolationDefault = "none" if self.lacks_sandbox else settings.isolation
         self._known: Mapping[str, str] = {}
+        self._altered: Collection[str] = ()
         self.server_names: frozenset[str]
         """Names of all configured servers, those that are not worked with included."""
         self._chosen: Mapping[str, ServerConfig]
@@ -67,14 +68,19 @@ class Configuration:
         self._servers = isolate(self._chosen, self._isolation, self._known)
         self._profiles = profiles
 
-    def remember(self, known: Mapping[str, str]) -> None:
+    def remember(self, known: Mapping[str, str], altered: Collection[str]) -> None:
         """Leave servers as they are that ran before there was a sandbox.
 
         Args:
             known: Digests of their programs, by server.
+            altered: Servers of which something else than a gateway has written that.
         """
-        self._known = known
+        self._known, self._altered = known, altered
         self._servers = isolate(self._chosen, self._isolation, known)
+
+    def list_altered(self) -> list[str]:
+        """List servers that are taken for new, since something else has written that they are known."""
+        return [name for name, each in self._chosen.items() if name in self._altered and each.isolation.mode is None]
 
     def servers(self) -> Mapping[str, ServerConfig]:
         """Servers that are worked with, by name; the same object until the configuration changes."""

@@ -169,6 +169,7 @@ async def open_upstreams(base: Base, stack: AsyncExitStack) -> Upstreams:
         open_session=connector,
         worker=worker,
     )
+    fleet.guarded = shelter.guarded
     subjects.is_wanted, subjects.on_new = fleet.has_exchanges, fleet.retry_exchanges
     sign_ins.is_waiting = fleet.is_waiting
     stack.push_async_callback(fleet.close)

@@ -130,8 +130,10 @@ def _read_allowance(entry: EntryReader) -> Allowance:
             f"{', '.join(map(repr, unknown))}.",
             hint=f"Known: {', '.join(sorted(_ALLOW_KEYS))}.",
         )
-    is_list = isinstance(given.values.get("network"), list)
-    network = _read_hosts(given) if is_list else given.flag("network", default=True)
+    asked = given.values.get("network")
+    if not isinstance(asked, bool | list | None):
+        raise given.wrong("network", asked, "true, false or a list of hosts")
+    network = _read_hosts(given) if isinstance(asked, list) else given.flag("network", default=True)
     return Allowance(given.texts("read"), given.texts("write"), network)
 
 

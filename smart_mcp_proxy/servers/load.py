@@ -89,6 +89,11 @@ def list_guarded_places(settings: Settings, cwd: Path) -> tuple[Path, ...]:
     return (settings.data_dir, *(Path(each) for each in (file, *secrets) if each is not None))
 
 
+def is_guarded(path: Path, guarded: Iterable[Path]) -> bool:
+    """Whether a path is, or is in, one of these places."""
+    return any(path.resolve().is_relative_to(place.resolve()) for place in guarded)
+
+
 def load_configured_servers(settings: Settings, cwd: Path) -> ServerFile:
     """Read the servers of these settings: inline, else from the file found, else none and a hint.
 

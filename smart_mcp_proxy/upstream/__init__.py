@@ -1,7 +1,7 @@
 """Talking to servers: transports, one supervisor per server, raw relay of requests and results."""
 
 from smart_mcp_proxy.upstream.confinement.reach import SHELTER, Shelter, find_shown_paths
-from smart_mcp_proxy.upstream.confinement.refusals import find_refusals
+from smart_mcp_proxy.upstream.confinement.refusals import find_refusals, suggest_allowance
 from smart_mcp_proxy.upstream.confinement.sandbox import describe_gaps, find_way
 from smart_mcp_proxy.upstream.fleet import Connector, Fleet
 from smart_mcp_proxy.upstream.http_failures import LostSessionError, TlsContext

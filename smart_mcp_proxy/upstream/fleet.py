@@ -5,6 +5,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import partial
+from pathlib import Path
 from typing import Any, Final, Self
 
 import msgspec
@@ -56,6 +57,7 @@ class Fleet:
 
     Attributes:
         upstreams: The servers; only `apply` adds and removes any.
+        guarded: What no server may reach.
     """
 
     def __init__(
@@ -81,6 +83,7 @@ class Fleet:
             on_contents_changed=on_contents_changed,
             on_resource_updated=on_resource_updated,
         )
+        self.guarded: tuple[Path, ...] = ()
         self._upstreams: dict[str, Upstream] = {}
         self.upstreams: Mapping[str, Upstream] = self._upstreams
         self._is_started = False
@@ -207,7 +210,7 @@ class Fleet:
             await upstream.start()
 
     def _new(self, config: ServerConfig) -> Upstream:
-        upstream = (PersonalUpstream if config.is_personal else Upstream)(config, **self._given)
+        upstream = (PersonalUpstream if config.is_personal else Upstream)(config, guarded=self.guarded, **self._given)
         if runs_elsewhere(config, self._worker):
             upstream.on_wanted = lambda: spawn(self._retry_elsewhere(upstream), f"upstream-wanted-{config.name}")
         return upstream

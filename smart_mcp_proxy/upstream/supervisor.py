@@ -8,6 +8,7 @@ import time
 from collections.abc import Callable, Mapping
 from dataclasses import KW_ONLY, dataclass, field, replace
 from functools import partial
+from pathlib import Path
 from typing import Any, Final
 
 from smart_mcp_proxy.desktop.present import get_present_client
@@ -74,6 +75,7 @@ class Upstream:
         rng: Source of jitter.
         on_contents_changed: Told when its prompts or resources may be other ones.
         on_resource_updated: Told when one resource may be another one.
+        guarded: What no server may reach.
         name: Of the server, as configured.
         run: Names the present connection, of a server on stdio its process; the last one's while there is none.
         own: Sessions of single clients, where each has its own besides the one that is kept here; else None.
@@ -93,6 +95,7 @@ class Upstream:
     rng: random.Random = field(default_factory=random.Random)
     on_contents_changed: OnToolsChanged = lambda name: None
     on_resource_updated: OnResourceUpdated = lambda name, uri: None
+    guarded: tuple[Path, ...] = ()
 
     def __post_init__(self) -> None:
         self.name = self.config.name
@@ -112,7 +115,7 @@ class Upstream:
         self._told = ""
         self._written = ServerLog()
         self._last_try = self.clock()
-        self._reasons = Reasons(self.config, self._written)
+        self._reasons = Reasons(self.config, self._written, self.guarded)
         self._ending: Ending | None = None
         self.may_return = False
         self._start: ServerStart | None = None
@@ -461,7 +464,7 @@ class Upstream:
         self._told = error
         _log.log(level, "%s%s (try %d)", error, said, self._failures, extra=fields(server=self.name))
         if not needs_auth:
-            hint = extend_hint(hint, self.config, self.environ, self._written, error + said)
+            hint = extend_hint(hint, self.config, self.environ, self._written, error + said, self.guarded)
         self._set_state(ServerState.NEEDS_AUTH if needs_auth else ServerState.ERROR, error + said, hint)
         pause_s = self._pause_s = backoff_s(self._failures, self.rng)
         # One that has let us in before may do so again soon.

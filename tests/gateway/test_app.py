@@ -3,6 +3,7 @@
 import json
 import sqlite3
 import sys
+from contextlib import closing
 from pathlib import Path
 
 import anyio
@@ -53,6 +54,24 @@ async def test_a_system_without_a_sandbox_is_told_of_at_the_start(
             pass
     (told,) = [record.getMessage() for record in caplog.records if "no sandbox" in record.getMessage()]
     assert told.endswith("can approve themselves: a, b")
+
+
+async def test_a_server_that_something_else_has_made_known_is_told_of_and_new(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """In one line, without those whose entries say how they are held."""
+    monkeypatch.setattr(configuration, "find_way", lambda: "Landlock")
+    entries = {"a": {"command": "x"}, "b": {"command": "x", "isolation": "none"}}
+    servers = load_servers(json.dumps({"mcpServers": entries})).servers
+    settings = Settings(data_dir=tmp_path)
+    async with open_gateway(settings, servers, environ={}):
+        pass
+    with closing(sqlite3.connect(tmp_path / DATABASE_NAME)) as file, file:
+        file.execute("INSERT INTO unconfined VALUES ('a', ''), ('b', ''), ('gone', '')")
+    async with open_gateway(settings, servers, environ={}) as gateway:
+        assert gateway.base.config.servers()["a"].isolation.mode == "sandbox"
+    (told,) = [record.getMessage() for record in caplog.records if "something else" in record.getMessage()]
+    assert told.endswith("so these are taken for new: a")
 
 
 async def test_an_event_is_told_in_the_order_of_subscription() -> None:

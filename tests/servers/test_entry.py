@@ -103,7 +103,10 @@ def test_the_transport_follows_type_and_else_the_address(entry: dict[str, Any], 
         ({"command": "x", "isolation": {"extra_args": ["-v"]}}, "has keys that are not known: 'extra_args'"),
         ({"command": "x", "isolation": {"mode": "vm"}}, "'isolation.mode' is 'vm'"),
         ({"command": "x", "allow": {"reed": []}}, "'allow' has keys that are not known: 'reed'"),
-        ({"command": "x", "allow": {"network": "yes"}}, "'allow.network' is text"),
+        (
+            {"command": "x", "allow": {"network": "yes"}},
+            "'allow.network' is text. Expected true, false or a list of hosts.",
+        ),
         ({"command": "x", "allow": {}, "isolation": {"allow": {}}}, "has 'allow' twice"),
         ({"command": "x", "proxy": True}, "Proxy is only supported for 'url' type MCP servers, got 'stdio'."),
         (

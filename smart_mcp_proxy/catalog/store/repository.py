@@ -150,6 +150,10 @@ class Archive:
         work = partial(tools.bind_unconfined, programs=programs, seals=self._seals)
         return await self.write(work, is_ordered=False)
 
+    async def find_altered_programs(self) -> frozenset[str]:
+        """Servers whose record there was changed by something else than a gateway."""
+        return await self.read(partial(tools.find_altered_programs, seals=self._seals))
+
     async def block(self, key: ToolKey, by: str) -> None:
         """Keeps a tool from agents, whatever its definition becomes; `refresh` shows it."""
         work = partial(approvals.block, key=key, by=by, now_s=self.now_s(), seals=self._seals)

@@ -206,9 +206,11 @@ def mark_all_changed(connection: Connection) -> None:
 
 
 def clear(connection: Connection) -> None:
-    """Forgets all tools and servers; listed names and used ids stay."""
+    """Forgets all tools and servers, also who ran unconfined; listed names and used ids stay."""
     connection.execute(delete(tools))
     connection.execute(delete(servers))
+    if connection.execute(delete(unconfined)).rowcount:
+        _log.warning("no server counts as known any more: the next starts are held as MCPPROXY_ISOLATION says")
     forget_gone(connection, _next_generation(connection))
 
 
@@ -241,7 +243,7 @@ def note_syncs(connection: Connection, at_s: Mapping[str, float]) -> None:
 
 
 def bind_unconfined(connection: Connection, programs: Mapping[str, str], seals: Seals) -> dict[str, str]:
-    """The programs by server; those that are not bound yet become what `programs` names.
+    """The programs by server; those that are not bound yet become what `programs` names, or are left out.
 
     Args:
         connection: To the store.
@@ -253,12 +255,23 @@ def bind_unconfined(connection: Connection, programs: Mapping[str, str], seals: 
         program, _, seal = sealed.partition(" ")
         if not seals.fits(seal, "unconfined", name, program):
             continue
-        if not program and name in programs:
+        if not program and name not in programs:
+            continue  # whatever is called so next is another program
+        if not program:
             program = programs[name]
             bound = update(unconfined).where(unconfined.c.server_name == name)
             connection.execute(bound.values(program=seal_program(seals, name, program)))
         found[name] = program
     return found
+
+
+def find_altered_programs(connection: Connection, seals: Seals) -> frozenset[str]:
+    """Servers of which something else than a gateway has written that they ran before there was a sandbox."""
+    if read_trust(connection, seals) is None:
+        return frozenset()  # nothing counts then, which is told by itself
+    rows = connection.execute(select(unconfined.c.server_name, unconfined.c.program)).all()
+    parted = ((name, *stored.partition(" ")) for name, stored in rows)
+    return frozenset(name for name, program, _, seal in parted if not seals.fits(seal, "unconfined", name, program))
 
 
 def seal_program(seals: Seals, server: str, stored: str, former: Seals | None = None) -> str:

@@ -77,6 +77,7 @@ async def read_start_log(
     ):
         # Tools are never listed here.
         fleet = Fleet(environ=environ, on_change=note, on_tools_changed=lambda _: None, open_session=_OneTry(dialer))
+        fleet.guarded = shelter.guarded
         await fleet.apply(with_inherited({config.name: config}, settings.inherit_env))
         (upstream,) = fleet
         try:

@@ -14,7 +14,7 @@ from typing import Final, NamedTuple
 import msgspec
 from sqlalchemy import Connection
 
-from smart_mcp_proxy.catalog import AgentToken, Catalog, GatewayToken, TokenKind, agent_tokens
+from smart_mcp_proxy.catalog import UNSEALED, AgentToken, Catalog, GatewayToken, TokenKind, agent_tokens
 from smart_mcp_proxy.errors import CatalogError, ConflictError, RequestError
 from smart_mcp_proxy.gateway.activity.access import build_access_activity
 from smart_mcp_proxy.gateway.admin.roles import OWNER, Admitted, find_access
@@ -254,6 +254,7 @@ class AgentTokens:
         Raises:
             RequestError: The name is taken, or not fit for one, the life is too short or too long, or the role does
                 not allow the access.
+            ConflictError: The name is taken, or no decision counts.
             CatalogError: It cannot be sealed, or stored.
         """
         if not name.isprintable() or not name.strip() or len(name) > NAME_CHARS:
@@ -268,6 +269,8 @@ class AgentTokens:
             )
         _require_access(scope)
         self._catalog.seals.require_kept()
+        if not self._catalog.is_sealed:
+            raise ConflictError(f"No token was made: {UNSEALED}.")
         secret = PREFIX + secrets.token_urlsafe(TOKEN_BYTES)
         now_s = self._wall()
         token = AgentToken(

@@ -234,9 +234,12 @@ class Approvals:
 
         Raises:
             ToolNotFoundError: A name is not that of a tool.
-            ConflictError: None of the tools is what the user saw any more, or somebody has blocked it since.
+            ConflictError: None of the tools is what the user saw any more, somebody has blocked it since, or no
+                decision counts.
             CatalogError: It could not be stored; then nothing is approved.
         """
+        if not self.catalog.is_sealed:
+            raise ConflictError(f"Nothing was approved: {UNSEALED}.")
         keys = {self._key(name): hash_ for name, hash_ in seen.items()}
         every = {key: self.count_needed(extract_server_name(key.server)) for key in keys}
         needed = {key: number for key, number in every.items() if number > 1}

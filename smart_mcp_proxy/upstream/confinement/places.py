@@ -35,14 +35,19 @@ INSTALLATION_MARKS: Final = ("pyvenv.cfg", "lib/python*", "lib/node_modules", "c
 """What stands beside the `bin` of an installation; other folders of programs may have secrets beside them."""
 GROWING: Final = (".local/share/uv/python",)
 """Places in the home with versions of a runtime: those there are read, others come into the private home."""
-RUNNER_FILES: Final = (
-    ("NPM_CONFIG_USERCONFIG", ".npmrc"),
-    ("UV_CONFIG_FILE", ".config/uv/uv.toml"),
-    ("PIP_CONFIG_FILE", ".config/pip/pip.conf"),
-    ("GIT_CONFIG_GLOBAL", ".gitconfig"),
+_CREDENTIAL: Final = re.compile(rb"_auth|password|passwd|token|secret|credential|://[^/\s'\"]*@", re.IGNORECASE)
+_GIT_CREDENTIAL: Final = re.compile(
+    rb"extraheader|password|(?:pass|passwd|token|secret|api_?key)[ \t]*=|://[^/\s'\":@]*(?::[^/\s'\"@]|[^/\s'\":@]{20})[^/\s'\"]*@",
+    re.IGNORECASE,
 )
-"""Variable that names it, and where it is in the home: where to download from. Read where no credential is in it."""
-CREDENTIAL: Final = re.compile(rb"_auth|password|passwd|token|secret|credential|://[^/\s'\"]*@", re.IGNORECASE)
+"""A helper that keeps credentials elsewhere is none; a user in an address is one where it is as long as a token."""
+RUNNER_FILES: Final = (
+    ("NPM_CONFIG_USERCONFIG", ".npmrc", _CREDENTIAL),
+    ("UV_CONFIG_FILE", ".config/uv/uv.toml", _CREDENTIAL),
+    ("PIP_CONFIG_FILE", ".config/pip/pip.conf", _CREDENTIAL),
+    ("GIT_CONFIG_GLOBAL", ".gitconfig", _GIT_CREDENTIAL),
+)
+"""Variable that names it, where it is in the home, and what must not be in it: read for where to download from."""
 FILE_VARIABLE: Final = re.compile(
     r"\w*(?:CERT|CA_BUNDLE|CAFILE|FIND_LINKS)\w*|NVM_DIR|UV_PYTHON\w*|UV_TOOL_DIR", re.IGNORECASE
 )

@@ -1,5 +1,6 @@
 """Reach of a confined server, from its entry, its environment and the files that are there."""
 
+import json
 import os
 import re
 import shutil
@@ -15,7 +16,6 @@ from smart_mcp_proxy.servers import ServerConfig, expand, find_known_server, has
 from smart_mcp_proxy.servers.config import Allowance
 from smart_mcp_proxy.servers.isolation import DATABASE, is_loose_database
 from smart_mcp_proxy.upstream.confinement.places import (
-    CREDENTIAL,
     FILE_VARIABLE,
     GROWING,
     INSTALLATION_MARKS,
@@ -37,6 +37,7 @@ _NOT_IN_NAMES: Final = re.compile(r"[^A-Za-z0-9._-]+")
 _PATH: Final = re.compile(r"(?:^|=|file://|:///)(/[^\0]*)$")
 """A path in an argument: alone, or after `=` or a scheme."""
 _LINKED_PATH: Final = re.compile(r"""(?:^|["'])(/[^"'\n]+)""", re.MULTILINE)
+_PROGRAM_KEYS: Final = ("command", "args", "env", "cwd", "working_dir")
 _PACKAGES: Final = "node_modules"
 _MOST_PARENTS: Final = 4
 _MOST_BYTES: Final = 1 << 16
@@ -92,10 +93,16 @@ class ServerReach(NamedTuple):
     links: Mapping[str, str]
 
 
-def choose_private_folder(shelter: Shelter, server: str) -> PrivateFolder:
-    """The private folder of a server; other names never share one."""
-    name = f"{_NOT_IN_NAMES.sub('_', server)[:40]}-{sha256(server.encode()).hexdigest()[:8]}"
+def choose_private_folder(shelter: Shelter, server: str, program: str = "") -> PrivateFolder:
+    """The private folder of a server; other names, or programs of a name, never share one."""
+    digest = sha256(f"{server}\0{program}".encode()).hexdigest()[:16]  # nobody finds another program with these 64 bits
+    name = f"{_NOT_IN_NAMES.sub('_', server)[:40]}-{digest}"
     return PrivateFolder(shelter.root / name, shelter.guarded)
+
+
+def write_program(config: ServerConfig) -> str:
+    """Write down what an entry starts, as it says that: its placeholders may stand for anything."""
+    return json.dumps([config.isolation.image, *map(config.raw.get, _PROGRAM_KEYS)], sort_keys=True)
 
 
 def make_private_folder(folder: PrivateFolder, links: Mapping[str, str]) -> None:
@@ -143,8 +150,8 @@ def plan_reach(config: ServerConfig, environ: Mapping[str, str], folder: Private
             variables.setdefault(name, str(place))
             read += carve.each([place / part])
     read += carve.each(version for path in (() if has_image else GROWING) for version in (home / path).glob("*"))
-    for name, path in RUNNER_FILES:
-        if name not in variables and _is_free_of_credentials(home / path):
+    for name, path, secret in RUNNER_FILES:
+        if name not in variables and _lacks(home / path, secret):
             variables[name] = str(home / path)
             read += carve.each([home / path])
     has_sockets = any(map(_is_socket, _resolve((*named.read, *named.write), home, cwd)))
@@ -348,13 +355,13 @@ def _find_named_files(environ: Mapping[str, str]) -> Iterator[Path]:
             yield from (Path(word.removeprefix("file://")) for word in text.split() if "/" in word[:8])
 
 
-def _is_free_of_credentials(path: Path) -> bool:
+def _lacks(path: Path, secret: re.Pattern[bytes]) -> bool:
     try:
         with path.open("rb") as file:
             head = file.read(_MOST_BYTES + 1)
     except OSError:
         return False
-    return len(head) <= _MOST_BYTES and not CREDENTIAL.search(head)
+    return len(head) <= _MOST_BYTES and not secret.search(head)
 
 
 def _is_socket(path: Path) -> bool:

@@ -1,12 +1,15 @@
 """Refusals of a sandbox, as programs word them."""
 
+import os
 import re
 from collections.abc import Iterable, Sequence
 from pathlib import Path
+from tempfile import gettempdir
 from typing import Final, Literal, NamedTuple
 
 from smart_mcp_proxy.names import shell_word
 from smart_mcp_proxy.servers import ServerConfig
+from smart_mcp_proxy.servers.load import is_guarded
 from smart_mcp_proxy.upstream.confinement.limits import hint_limit
 
 _REFUSED: Final = re.compile(
@@ -33,6 +36,9 @@ _ENGINE: Final = re.compile(
 )
 _UNNAMED: Final = re.compile(r"^\s+at .*(?:\bThreadStream\b|/thread-stream/)")
 """A program of Node whose log file may not be opened: pino's thread ends, and what it says then names no file."""
+_SHARED: Final = (".cache", ".config", ".local", ".local/bin", ".local/share", ".local/state", ".ssh")
+_DEEP: Final = 3
+"""Parts of a path below a folder of the system's root."""
 _HOST: Final = re.compile(r"mcpproxy refused a connection to ([\w.*:\[\]-]+), which allow.network does not list")
 """Written by the gateway among a server's lines."""
 
@@ -62,13 +68,41 @@ def find_refusals(lines: Iterable[str]) -> list[SandboxRefusal]:
     return [*found.values()]
 
 
-def hint_refusal(config: ServerConfig, lines: Sequence[str], failure: str = "") -> str:
+def suggest_allowance(server: str, refusal: SandboxRefusal, guarded: Iterable[Path]) -> str:
+    """Suggest the command that allows what was refused; empty where none does.
+
+    Args:
+        server: Its name.
+        refusal: What it says.
+        guarded: What no server reaches.
+    """
+    if not refusal.path or is_guarded(path := Path(refusal.path), guarded):
+        return ""
+    first, folder = "", path.parent
+    if refusal.access == "write" and not os.path.exists(path):  # only what is there can be allowed
+        if not os.path.isdir(folder):
+            first, path = f"mkdir -p {shell_word(str(folder))} && ", folder
+        elif len(folder.parts) < _DEEP or folder in _list_shared_folders():
+            first = f"{'mkdir' if 'mkdir' in refusal.line else 'touch'} {shell_word(refusal.path)} && "
+        else:
+            path = folder
+    return f"{first}mcpproxy server allow {shell_word(server)} --{refusal.access} {shell_word(str(path))}"
+
+
+def _list_shared_folders() -> set[Path]:
+    """Folders that hold what all programs have: none is opened for the sake of one file."""
+    home = Path.home()
+    return {home, *home.parents, Path(gettempdir()), Path("/var/tmp"), *(home / name for name in _SHARED)}
+
+
+def hint_refusal(config: ServerConfig, lines: Sequence[str], failure: str = "", guarded: Iterable[Path] = ()) -> str:
     """Hint on what the system refused a server; empty where nothing it wrote tells.
 
     Args:
         config: The server.
         lines: The last ones that it wrote.
         failure: Of its start or connection, as users see it.
+        guarded: What no server reaches.
     """
     if met := hint_limit(config, lines):
         return met
@@ -83,9 +117,10 @@ def hint_refusal(config: ServerConfig, lines: Sequence[str], failure: str = "") 
     refusals = find_refusals(lines)
     named = next((each for each in reversed(refusals) if each.path), None)
     if named is not None:
-        place, held = shell_word(named.path), config.isolation.allow
-        access = "write" if held and named.path in held.read else named.access  # reading it was not enough
-        return f" It runs in a sandbox that keeps it from {named.path}: {command} --{access} {place}"
+        if (held := config.isolation.allow) and named.path in held.read:
+            named = named._replace(access="write")  # reading it was not enough
+        allowed = suggest_allowance(config.name, named, guarded) or "no server may reach that"
+        return f" It runs in a sandbox that keeps it from {named.path}: {allowed}"
     allow = config.isolation.allow
     if allow is not None and allow.network is not True:
         if host := next(filter(None, map(_HOST.match, reversed(lines))), None):

@@ -45,6 +45,7 @@ from smart_mcp_proxy.upstream.confinement.reach import (
     find_open_paths,
     make_private_folder,
     plan_reach,
+    write_program,
 )
 from smart_mcp_proxy.upstream.confinement.spawn import start_confined
 
@@ -173,16 +174,17 @@ def _mark_folder(reach: ServerReach, folder: PrivateFolder) -> None:
 
 
 def _make_folder(config: ServerConfig, shelter: Shelter | None) -> PrivateFolder:
+    program = write_program(config)
     if shelter is not None:
         try:
-            folder = choose_private_folder(shelter, config.name)
+            folder = choose_private_folder(shelter, config.name, program)
             make_private_folder(folder, {})
         except OSError as exc:
             _log.warning("server %s has a private folder that ends with the gateway: %s", config.name, exc)
         else:
             return folder
     guarded = () if shelter is None else shelter.guarded
-    return choose_private_folder(Shelter(Path(_temporary_root().name), guarded), config.name)
+    return choose_private_folder(Shelter(Path(_temporary_root().name), guarded), config.name, program)
 
 
 def _tell_reach(config: ServerConfig, folder: PrivateFolder) -> None:

@@ -1,6 +1,8 @@
 """Internal errors that a server answers without a reason, and the reason that it wrote to stderr."""
 
 import asyncio
+from collections.abc import Iterable
+from pathlib import Path
 from typing import Final
 
 from mcp_types import INTERNAL_ERROR
@@ -42,6 +44,7 @@ class Reasons:
     Args:
         config: Of the server.
         log: Its lines.
+        guarded: What no server reaches.
 
     Attributes:
         era: That the next session is to begin with; None where it does not matter.
@@ -49,12 +52,13 @@ class Reasons:
         may_lose_state: Whether a call succeeded on the present connection: the server may hold a state.
     """
 
-    def __init__(self, config: ServerConfig, log: ServerLog) -> None:
+    def __init__(self, config: ServerConfig, log: ServerLog, guarded: Iterable[Path] = ()) -> None:
         self.era: Era | None = None
         self.under_way = 0
         self.may_lose_state = False
         self._config = config
         self._log = log
+        self._guarded = guarded
         self._has_begun_anew = False
 
     async def begins_anew(self, error: UpstreamError, method: str, era: Era, mark: int) -> bool:
@@ -71,7 +75,7 @@ class Reasons:
         for _ in range(_TURNS):
             await asyncio.sleep(0)
         if is_lost:
-            error.hint += hint_refusal(self._config, self._log.last_connection(), error.message)
+            error.hint += hint_refusal(self._config, self._log.last_connection(), error.message, self._guarded)
         if reason := self._log.reason(mark):
             self._append(error, f" It wrote: {reason}" if is_lost else f" (on stderr it wrote meanwhile: {reason})")
             return False

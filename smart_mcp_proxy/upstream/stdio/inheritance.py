@@ -33,10 +33,10 @@ _NETWORK_WORDS: Final = re.compile(
 )
 _PROGRAM_WORDS: Final = re.compile(
     r"\b(?:ModuleNotFound|Import|Syntax|Name|Attribute|Type|FileNotFound|Key)Error\b|Cannot find (?:module|package)|"
-    r"\bENOENT\b|validation errors? for|\busage:",
+    r"\bENOENT\b|validation errors? for|\busage:|\(allow\.network\)|is to run in a (?:sandbox|container),",
     re.I,
 )
-"""Ends that a way to the network would not have spared the program, whatever names stand in them."""
+"""Ends that a way to the network would not have spared the program, or refusals to start it, whatever they name."""
 _NAMES_SHOWN: Final = 5
 _SCHEME: Final = "://"
 _PLACE_END: Final = re.compile(r"[/?#]")
@@ -88,6 +88,8 @@ def network_hint(environ: Mapping[str, str], config: ServerConfig, said: str) ->
         said: What is known of its end; where that is not about the network there is nothing to add.
     """
     if config.transport != "stdio" or not _NETWORK_WORDS.search(said) or _PROGRAM_WORDS.search(said):
+        return ""
+    if config.isolation.mode != "none" and config.isolation.allow and not config.isolation.allow.network:
         return ""
     configured = (*config.inherit, *config.env)
     passed = select_inherited(environ)

@@ -7,8 +7,8 @@ taken over from what a stranger's program wrote, so each is held to the characte
 import json
 import re
 import shutil
-from collections.abc import Callable, Mapping, Sequence
-from pathlib import PurePath
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from pathlib import Path, PurePath
 from typing import Final, NamedTuple
 
 from smart_mcp_proxy.names import shell_word
@@ -309,7 +309,14 @@ _CAUSES: Final[tuple[Callable[[Ended], str], ...]] = (
 )
 
 
-def extend_hint(hint: str, config: ServerConfig, environ: Mapping[str, str], written: ServerLog, failure: str) -> str:
+def extend_hint(
+    hint: str,
+    config: ServerConfig,
+    environ: Mapping[str, str],
+    written: ServerLog,
+    failure: str,
+    guarded: Iterable[Path] = (),
+) -> str:
     """Return the hint of a failed start or connection with all that is known of its cause.
 
     Args:
@@ -318,9 +325,11 @@ def extend_hint(hint: str, config: ServerConfig, environ: Mapping[str, str], wri
         environ: The gateway's environment.
         written: By the server.
         failure: As users see it.
+        guarded: What no server reaches.
     """
     said, lines = written.reason(), written.last_connection()
     remedy = find_remedy(config, said, lines) or _show_scripts(Ended(config, said, lines), failure)
     seen = remedy or hint + network_hint(environ, config, failure)
     known = describe_missing(config.command, config.args, {*config.env, *config.inherit})
-    return " ".join(filter(None, (known, seen + hint_refusal(config, written.last(_LAST_LINES), failure))))
+    refused = hint_refusal(config, written.last(_LAST_LINES), failure, guarded)
+    return " ".join(filter(None, (known, seen + refused)))

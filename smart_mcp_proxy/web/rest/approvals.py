@@ -83,16 +83,18 @@ class ApprovalView(msgspec.Struct, frozen=True, omit_defaults=True):
     approvals: str = ""
 
 
-class ApprovalsView(msgspec.Struct, frozen=True):
+class ApprovalsView(msgspec.Struct, frozen=True, omit_defaults=True):
     """Withheld tools, how many there are in all, and whether the record of approvals was lost.
 
-    Without `is_sealed` no decision counts: the key of their seals was lost or is another.
+    Without `is_sealed` no decision counts: the key of their seals was lost or is another. `altered_servers` are those
+    of which something else than a gateway has written that they ran before there was a sandbox.
     """
 
     is_closed: bool
     total: int
     tools: list[ApprovalView]
     is_sealed: bool
+    altered_servers: list[str] = []
 
 
 class ApprovalDetail(msgspec.Struct, frozen=True):
@@ -155,7 +157,8 @@ async def _list(gateway: Gateway, request: Request) -> ApprovalsView:
     progress = await approvals.explain_progress()
     tools = [_view(each, _changes(each) if has_changes else msgspec.UNSET, progress) for each in waiting]
     catalog = gateway.catalog
-    return ApprovalsView(catalog.is_closed and catalog.is_sealed, len(withheld), tools, catalog.is_sealed)
+    is_closed, altered = catalog.is_closed and catalog.is_sealed, gateway.base.config.list_altered()
+    return ApprovalsView(is_closed, len(withheld), tools, catalog.is_sealed, altered)
 
 
 async def _get_approval(gateway: Gateway, request: Request) -> ApprovalDetail:

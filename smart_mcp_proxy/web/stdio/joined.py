@@ -291,7 +291,7 @@ class JoinService:
         refused = self._check_session(hello.profile, hello.directory)
         if hello.stays and refused is None:
             refused = {"alone": "the gateway that runs here does not end by itself either, or is newer"}
-            if self.keep_alive_s is not None and _number(hello.version) >= _number(__version__):
+            if self.keep_alive_s is not None and rank_version(hello.version) >= rank_version(__version__):
                 refused = await self._give_place(
                     f"process {hello.pid}, which does not end by itself, is joined instead"
                 )

@@ -610,3 +610,43 @@ async def test_who_runs_unconfined_is_sealed(store: StorePlace, opened: Any, too
         meddle(store, "INSERT INTO unconfined VALUES ('evil', '')")
         meddle(store, "UPDATE unconfined SET program = '' WHERE server_name = 't'")
         assert await catalog.bind_unconfined({"s": "digest", "evil": "x"}) == {"s": "digest"}
+        assert await catalog.find_altered_programs() == {"evil", "t"}
+
+
+async def test_a_known_name_without_an_entry_is_no_other_programs(
+    store: StorePlace, opened: Any, tool: MakeTool
+) -> None:
+    """What an agent adds under it later is another program, for this process as well."""
+    async with opened() as catalog:
+        await fill(catalog, tool)
+    go_back(store)
+    meddle(store, "INSERT INTO unconfined VALUES ('s', '')", "INSERT INTO unconfined VALUES ('gone', '')")
+    async with opened() as catalog:
+        assert await catalog.bind_unconfined({"s": "digest"}) == {"s": "digest"}
+
+
+async def test_under_another_key_no_record_of_who_ran_unconfined_is_called_altered(
+    store: StorePlace, data_dir: Path, opened: Any, tool: MakeTool
+) -> None:
+    """That nothing counts is told by itself, with the command."""
+    async with opened() as catalog:
+        await fill(catalog, tool)
+        meddle(store, "INSERT INTO unconfined VALUES ('s', 'p')")
+        assert await catalog.find_altered_programs() == {"s"}
+    (data_dir / KEY_NAME).unlink()
+    async with opened() as catalog:
+        assert not catalog.is_sealed and await catalog.find_altered_programs() == set()
+
+
+async def test_who_ran_unconfined_goes_with_a_reset_and_that_is_told_once(
+    store: StorePlace, opened: Any, tool: MakeTool, caplog: pytest.LogCaptureFixture
+) -> None:
+    """An empty catalog with an older server file holds its servers as the settings say."""
+    async with opened() as catalog:
+        await fill(catalog, tool)
+    go_back(store)
+    meddle(store, "INSERT INTO unconfined VALUES ('s', '')")
+    for _ in range(2):
+        async with opened(reset=True) as catalog:
+            assert await catalog.bind_unconfined({"s": "digest"}) == {}
+    assert caplog.text.count("held as MCPPROXY_ISOLATION says") == 1

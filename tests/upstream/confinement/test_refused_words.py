@@ -1,10 +1,12 @@
 """Hints on what a sandbox refused, from the words of real programs."""
 
+from pathlib import Path
+
 import pytest
 
 from smart_mcp_proxy.servers import ServerConfig
 from smart_mcp_proxy.servers.config import Allowance, Isolation
-from smart_mcp_proxy.upstream.confinement.refusals import hint_refusal
+from smart_mcp_proxy.upstream.confinement.refusals import find_refusals, hint_refusal, suggest_allowance
 
 
 def server(isolation: Isolation) -> ServerConfig:
@@ -12,23 +14,59 @@ def server(isolation: Isolation) -> ServerConfig:
     return ServerConfig(name="my notes", transport="stdio", command="x", isolation=isolation)
 
 
+@pytest.fixture
+def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A home with a folder of notes and a file."""
+    for name in (".config", ".kube", "notes"):
+        (tmp_path / name).mkdir()
+    (tmp_path / ".kube" / "config").touch()
+    monkeypatch.setenv("HOME", str(tmp_path))
+    return tmp_path
+
+
 @pytest.mark.parametrize(
-    ("line", "option"),
+    ("line", "first", "option"),
     [
-        ("Error: EACCES: permission denied, open '/home/u/notes.db'", "--write /home/u/notes.db"),
-        ("Error: EACCES: permission denied, mkdir '/home/u/x'", "--write /home/u/x"),
-        ("PermissionError: [Errno 13] Permission denied: '/home/u/notes.db'", "--write /home/u/notes.db"),
-        ("sh: 1: cannot create /home/u/log: Permission denied", "--write /home/u/log"),
-        ('  cause: Permission denied (os error 13) at path "/home/u/.tmpX" while writing', "--write /home/u/.tmpX"),
-        ("open /home/u/.kube/config: permission denied", "--write /home/u/.kube/config"),
-        ("PermissionError: [Errno 13] Permission denied: '/etc/acme.log'", "--write /etc/acme.log"),
-        ("ls: cannot open directory '/root': Permission denied", "--read /root"),
+        ("Error: EACCES: permission denied, open '{home}/notes/a.db'", "", "--write {home}/notes"),
+        ("Error: EACCES: permission denied, mkdir '{home}/notes/x'", "", "--write {home}/notes"),
+        ("Error: EACCES: permission denied, mkdir '{home}/x'", "mkdir {home}/x && ", "--write {home}/x"),
+        (
+            "PermissionError: [Errno 13] Permission denied: '{home}/a.db'",
+            "touch {home}/a.db && ",
+            "--write {home}/a.db",
+        ),
+        ("sh: 1: cannot create {home}/a/log: Permission denied", "mkdir -p {home}/a && ", "--write {home}/a"),
+        ("open {home}/.config/log: permission denied", "touch {home}/.config/log && ", "--write {home}/.config/log"),
+        (
+            "EACCES: permission denied, open '{home}/.config/app/log.txt'",
+            "mkdir -p {home}/.config/app && ",
+            "--write {home}/.config/app",
+        ),
+        (
+            'cause: Permission denied (os error 13) at path "{home}/notes/.tmpX" while writing',
+            "",
+            "--write {home}/notes",
+        ),
+        ("open {home}/.kube/config: permission denied", "", "--read {home}/.kube/config"),
+        ("Permission denied: '/etc/acme.log'", "touch /etc/acme.log && ", "--write /etc/acme.log"),
+        ("Permission denied: '/tmp/acme.log'", "touch /tmp/acme.log && ", "--write /tmp/acme.log"),
+        ("ls: cannot open directory '/root': Permission denied", "", "--read /root"),
     ],
 )
-def test_a_refused_path_is_named_with_the_command_that_allows_it(line: str, option: str) -> None:
-    """The last refusal counts; a hint names the server as a shell needs it."""
-    hint = hint_refusal(server(Isolation("sandbox")), ["EACCES: open '/other'", line, "bye"])
-    assert hint.endswith(f"mcpproxy server allow 'my notes' {option}")
+def test_a_refused_path_is_named_with_the_command_that_allows_it(
+    home: Path, line: str, first: str, option: str
+) -> None:
+    """The last refusal counts; what is to be made is allowed by its folder, or made first where that is everybody's."""
+    said, option = line.format(home=home), option.format(home=home)
+    hint = hint_refusal(server(Isolation("sandbox")), ["EACCES: open '/other'", said, "bye"])
+    assert hint.endswith(f": {first.format(home=home)}mcpproxy server allow 'my notes' {option}")
+
+
+def test_what_no_server_may_reach_is_named_without_a_command(home: Path) -> None:
+    """`mcpproxy server allow` refuses it."""
+    said, guarded = f"open {home}/data/operator.token: permission denied", (home / "data",)
+    assert hint_refusal(server(Isolation("sandbox")), [said], "", guarded).endswith(": no server may reach that")
+    assert suggest_allowance("s", find_refusals([said])[0], guarded) == ""
 
 
 @pytest.mark.parametrize(

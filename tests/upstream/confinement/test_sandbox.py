@@ -3,6 +3,7 @@
 import errno
 import json
 import os
+import shutil
 import socket
 import subprocess
 import sys
@@ -353,6 +354,61 @@ async def test_its_home_is_its_own_and_stays(home: Home, way: str) -> None:
             wanted = [f"write:{private}/work/notes.txt", f"list:{private}", f"list:{private}/tmp"]
             assert await ask(child, wanted) == wanted
     assert private.stat().st_mode & 0o777 == 0o700
+
+
+@pytest.mark.parametrize(
+    "other", [{"args": [str(PROBE), "x"]}, {"env": {"PYTHONPATH": "/x"}}, {"cwd": "/usr"}, {"command": "python3"}]
+)
+def test_another_program_of_the_same_name_gets_another_home(home: Home, other: dict[str, Any]) -> None:
+    """It reads nothing that the one before it has left; what does not change the program leaves the home."""
+
+    def find_home(**entry: Any) -> str:
+        return sandbox.prepare_reach(probing("sandbox", **entry), home.environ, home.shelter()).variables["HOME"]
+
+    kept = Path(find_home(), "kept")
+    kept.write_text("x")
+    assert find_home(allow={"read": ["~/work"]}, limits={"open_files": 99}) == str(kept.parent)
+    assert find_home(**other) != str(kept.parent) and not Path(find_home(**other), "kept").exists()
+
+
+@pytest.mark.skipif(shutil.which("git") is None, reason="git is not installed")
+async def test_git_finds_who_commits_and_credentials_that_are_allowed(home: Home, way: str) -> None:
+    """With the user's own settings, which name the helper."""
+    settings = "[user]\n\tname = Ann\n\temail = ann@example.com\n[credential]\n\thelper = store\n"
+    (home.folder / ".gitconfig").write_text(settings)
+    (home.folder / ".git-credentials").write_text("https://ann:harmless@example.com\n")
+    asked = "printf 'protocol=https\\nhost=example.com\\n\\n' | git credential fill"
+    entry = {
+        "command": "sh",
+        "args": ["-c", f"git var GIT_AUTHOR_IDENT; {asked}; echo end"],
+        "allow": {"read": ["~/.git-credentials"]},
+    }
+    text = b""
+    with anyio.fail_after(LIMIT_S):
+        async with started(probing("sandbox", **entry), home) as child:
+            while not text.endswith(b"end\n"):
+                text += await child.read()
+    assert b"Ann <ann@example.com>" in text and b"password=harmless" in text
+
+
+@pytest.mark.skipif(not all(map(shutil.which, ("dbus-daemon", "dbus-send"))), reason="D-Bus is not installed")
+async def test_a_session_bus_is_reached_where_its_socket_is_allowed(home: Home, way: str) -> None:
+    """As the documentation says it of a keyring; without that the socket is closed."""
+    ask = (
+        "dbus-send --session --print-reply --dest=org.freedesktop.DBus / org.freedesktop.DBus.GetId >&1 2>&1; echo end"
+    )
+    address = f"unix:path={home.folder}/bus"
+    words = ["dbus-daemon", "--session", "--nofork", f"--address={address}", "--print-address"]
+    entry = {"command": "sh", "args": ["-c", ask], "env": {"DBUS_SESSION_BUS_ADDRESS": address}}
+    with subprocess.Popen(words, stdout=subprocess.PIPE) as bus, anyio.fail_after(LIMIT_S):
+        assert bus.stdout is not None and bus.stdout.readline()
+        for allow, is_reached in (({"read": [f"{home.folder}/bus"]}, True), ({}, False)):
+            text = b""
+            async with started(probing("sandbox", **entry, allow=allow), home) as child:
+                while not text.endswith(b"end\n"):
+                    text += await child.read()
+            assert (b"method return" in text) == is_reached, text
+        bus.kill()
 
 
 async def test_what_it_reaches_is_told_at_its_first_start(home: Home, caplog: pytest.LogCaptureFixture) -> None:

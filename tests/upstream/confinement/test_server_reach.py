@@ -154,6 +154,27 @@ def test_runtimes_and_runner_settings_are_named_to_it(home: Path) -> None:
     assert "GIT_CONFIG_GLOBAL" not in reach.variables and str(home / ".gitconfig") not in reach.read
 
 
+@pytest.mark.parametrize(
+    ("line", "is_read"),
+    [
+        ("[credential]\n\thelper = store", True),
+        ('[credential "https://ann@example.com"]\n\thelper = !gh auth git-credential', True),
+        ('[url "ssh://git@example.com/"]\n\tinsteadOf = https://example.com/', True),
+        ("[user]\n\tsigningkey = 0123456789abcdef0123", True),
+        ('[url "https://ann:word@example.com/"]', False),
+        (f'[url "https://{"x" * 20}@example.com/"]', False),
+        ("[github]\n\ttoken = x", False),
+        ("[sendemail]\n\tsmtpPass = x", False),
+        ("[http]\n\textraHeader = Authorization: Basic x", False),
+    ],
+)
+def test_settings_of_git_are_read_where_no_secret_stands_in_them(home: Path, line: str, is_read: bool) -> None:
+    """Whoever names a helper keeps the secrets elsewhere."""
+    (home / ".gitconfig").write_text(f"[user]\n\tname = Ann\n{line}\n")
+    reach = planned(home)
+    assert (f"{home}/.gitconfig" in reach.read) is is_read is (reach.variables.get("GIT_CONFIG_GLOBAL") is not None)
+
+
 def test_its_home_and_temporary_folder_are_its_own(home: Path) -> None:
     """Unless its entry says where they are; shared caches are not passed on."""
     shared = {"XDG_CACHE_HOME": "/c", "UV_CACHE_DIR": "/u", "XDG_RUNTIME_DIR": "/run/user/1", "LANG": "C"}

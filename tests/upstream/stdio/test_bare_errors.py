@@ -5,6 +5,7 @@ import json
 import os
 import random
 from collections.abc import AsyncIterator
+from pathlib import Path
 from typing import Any
 
 import anyio
@@ -129,12 +130,13 @@ async def test_the_reason_of_an_end_is_told_to_the_call_that_met_it(failing):
     assert (caught.value.said, caught.value.delivery) == ("It wrote: ValueError: no such forum", "unknown")
 
 
-async def test_a_call_that_meets_the_end_tells_what_the_sandbox_refused() -> None:
+async def test_a_call_that_meets_the_end_tells_what_the_sandbox_refused(tmp_path: Path) -> None:
     """As the server's state does: the next one that is started may live for long enough to answer."""
-    log, refused = ServerLog(), "EACCES: permission denied, mkdir '/opt/acme/dist/logs'"
+    log, refused = ServerLog(), f"EACCES: permission denied, mkdir '{tmp_path}/dist/logs'"
     fatal = {"level": 60, "err": {"type": "Error", "message": refused}, "msg": "FATAL: Uncaught exception."}
     log.add("Error: EACCES: open '/opt/acme/before'", is_said=True)
     log.begin()
+    (tmp_path / "dist").mkdir()
     log.add(json.dumps(fatal), is_said=True)
     for mode in ("sandbox", "none"):
         error = build_lost_error("fake", "ended with exit code 1", was_sent=True)
@@ -142,8 +144,8 @@ async def test_a_call_that_meets_the_end_tells_what_the_sandbox_refused() -> Non
         reasons = Reasons(fake_config(isolation=Isolation(mode)), log)
         assert not await reasons.begins_anew(error, "tools/call", "handshake", 0)
         assert error.said == f"It wrote: FATAL: Uncaught exception: {refused}"
-        allow = " It runs in a sandbox that keeps it from /opt/acme/dist/logs: mcpproxy server allow fake --write "
-        assert error.hint == seen + (f"{allow}/opt/acme/dist/logs" if mode == "sandbox" else "")
+        allow = f" It runs in a sandbox that keeps it from {tmp_path}/dist/logs: mcpproxy server allow fake --write "
+        assert error.hint == seen + (f"{allow}{tmp_path}/dist" if mode == "sandbox" else "")
 
 
 async def test_a_call_while_an_ended_program_is_cleared_away_waits_for_the_next_one(failing, dialer, monkeypatch):

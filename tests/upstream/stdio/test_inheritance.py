@@ -4,6 +4,7 @@ import json
 import os
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,7 @@ from hypothesis import strategies as st
 
 from smart_mcp_proxy.errors import UpstreamError
 from smart_mcp_proxy.servers import ServerConfig, collect_secrets, expand, load_servers, warnings_about, with_inherited
+from smart_mcp_proxy.servers.config import Allowance, Isolation
 from smart_mcp_proxy.upstream.opening import SessionOptions
 from smart_mcp_proxy.upstream.stdio.inheritance import child_environment, network_hint, select_inherited
 from smart_mcp_proxy.upstream.stdio.stdio import open_stdio
@@ -156,6 +158,15 @@ def test_nothing_is_said_where_nothing_was_kept_or_it_was_not_the_network() -> N
     assert network_hint({"HTTPS_PROXY": "http://a:b@c"}, ServerConfig("s", "http", url="http://x"), "ssl") == ""
 
 
+def test_nothing_is_said_to_a_server_whose_network_is_closed() -> None:
+    """No variable would open it; without a sandbox nothing closes it."""
+    closed, said = Allowance(network=False), "getaddrinfo EAI_AGAIN"
+    config = ServerConfig("s", "stdio", command="uvx", isolation=Isolation("sandbox", allow=closed))
+    assert network_hint({"HTTPS_PROXY": "http://a:b@c"}, config, said) == ""
+    free = replace(config, isolation=Isolation("none", allow=closed))
+    assert "without user and password" in network_hint({"HTTPS_PROXY": "http://a:b@c"}, free, said)
+
+
 @pytest.mark.parametrize(
     "said",
     [
@@ -165,6 +176,8 @@ def test_nothing_is_said_where_nothing_was_kept_or_it_was_not_the_network() -> N
         "FileNotFoundError: [Errno 2] No such file or directory: '/etc/ssl/acme.cert'",
         "usage: prog --proxy URL",
         "the index is empty",
+        "may reach listed hosts alone (allow.network), and bubblewrap, which keeps to them, is not installed.",
+        "is to run in a container, and no engine works here: docker says: Cannot connect to the network",
     ],
 )
 def test_a_name_that_sounds_of_the_network_is_none(said: str) -> None:

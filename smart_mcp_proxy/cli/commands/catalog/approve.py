@@ -121,7 +121,7 @@ async def approve(  # noqa: PLR0913  (one parameter per flag)
         elif not chosen and not reopens:
             _say_nothing_waits(wanted, json=json)
         else:
-            with next_step(f"{wanted.command} --diff"):
+            with next_step(f"{wanted.command} --diff" if found.get("is_sealed", True) else "mcpproxy approve --reseal"):
                 await _decide(api, chosen, digest, reopens=reopens, yes=yes, json=json)
 
 
@@ -201,6 +201,7 @@ async def _reseal(api: Api, *, yes: bool, json: bool) -> None:
             say("Nothing was believed.")
             return
     count = await api.reseal()
+    say("Servers that ran before there was a sandbox run as they did from the gateway's next start on.")
     show_json({"decisions": count}) if json else say(f"Sealed {plural(count, 'decision')} about tools.")
 
 

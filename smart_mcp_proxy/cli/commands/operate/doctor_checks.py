@@ -229,7 +229,7 @@ async def _servers(settings: Settings, file: ServerFile) -> list[CheckResult]:
     found = [*servers, *unmatched, *gateway_findings(settings, file, status), _check_approvals(approvals)]
     if approvals.get("is_sealed", True):
         found += _check_tokens(tokens)
-    return [*found, *_check_isolation(status["servers"])]
+    return [*found, *_check_altered(approvals), *_check_isolation(status["servers"])]
 
 
 def _check_approvals(approvals: Mapping[str, Any]) -> CheckResult:
@@ -255,6 +255,15 @@ def _check_tokens(tokens: Sequence[Mapping[str, Any]]) -> Iterator[CheckResult]:
         words = f"changed in the catalog by something else than a gateway, and open nothing: {', '.join(names)}"
         hint = "Find out what writes to the catalog, revoke them, and make others."
         yield CheckResult("tokens", "warning", words, hint, "mcpproxy token list")
+
+
+def _check_altered(approvals: Mapping[str, Any]) -> Iterator[CheckResult]:
+    """Warn of servers of which something else than a gateway has written that they may run unconfined."""
+    if names := approvals.get("altered_servers"):  # a gateway of an earlier version does not say it
+        words = "recorded as run before there was a sandbox by something else than a gateway, and taken for new"
+        command = f"mcpproxy server isolate {' '.join(map(shell_word, names))}"
+        hint = f"Find out what writes to the catalog, then say in their entries how they are held: {command}"
+        yield CheckResult("isolation", "warning", f"{words}: {', '.join(names)}", hint)
 
 
 def _check_isolation(servers: Sequence[Mapping[str, Any]]) -> Iterator[CheckResult]:

@@ -19,6 +19,7 @@ from smart_mcp_proxy.models import ServerState
 from smart_mcp_proxy.names import shell_word
 from smart_mcp_proxy.servers import IsolationMode, explain_isolation, explain_reach, list_guarded_places, require_named
 from smart_mcp_proxy.servers.isolation import NETWORK_HINT, NetworkHost
+from smart_mcp_proxy.servers.load import is_guarded
 
 if TYPE_CHECKING:
     from smart_mcp_proxy.settings import Settings
@@ -141,7 +142,7 @@ async def _try_once(
     """Start a server once as it would be held, with a private folder that goes afterwards."""
     # Here and not above: --help has to be quick.
     from smart_mcp_proxy.cli.support.one_start import read_start_log
-    from smart_mcp_proxy.upstream import Shelter, find_refusals
+    from smart_mcp_proxy.upstream import Shelter, find_refusals, suggest_allowance
 
     name, servers = page["name"], await read_servers(settings)
     require_named(name, servers)
@@ -150,8 +151,8 @@ async def _try_once(
         shelter = Shelter(Path(folder), guarded)
         lines, status = await read_start_log(settings, config, mode, _LINES, shelter)
     found = [
-        {"line": line, "path": path, "allow": _suggest(name, path, access, guarded)}
-        for line, path, access in find_refusals(lines) or find_refusals(status.error.splitlines())
+        {"line": each.line, "path": each.path, "allow": suggest_allowance(name, each, guarded)}
+        for each in find_refusals(lines) or find_refusals(status.error.splitlines())
     ]
     starts = status.state is ServerState.READY
     if not as_json:
@@ -162,17 +163,6 @@ async def _try_once(
         for each in found:
             show(f"  refused: {each['line']}\n    {each['allow']}".rstrip())
     return {"name": name, "starts": starts, "state": status.state.value, "error": status.error, "refused": found}
-
-
-def _suggest(name: str, path: str, access: str, guarded: Iterable[Path]) -> str:
-    """The command that would allow what was refused; empty where none does."""
-    if not path or _is_guarded(Path(path), guarded):
-        return ""
-    return f"mcpproxy server allow {shell_word(name)} --{access} {shell_word(path)}"
-
-
-def _is_guarded(path: Path, guarded: Iterable[Path]) -> bool:
-    return any(path.resolve().is_relative_to(place.resolve()) for place in guarded)
 
 
 async def allow_server(
@@ -240,12 +230,15 @@ def _check_path(written: str, guarded: Iterable[Path]) -> str:
     """A path as it is written into an entry, with the working directory of the person who types it.
 
     Raises:
-        UsageError: No server may reach it.
+        UsageError: It is none, or no server may reach it.
     """
     if written.startswith("$"):
         return written
+    if not written.strip() or (written.startswith("~") and written != "~" and not written.startswith("~/")):
+        hint = "Write a path of your own home with ~/, any other one whole."
+        raise UsageError(f"{written!r:.80} is no path to allow.", hint=hint)
     path = Path(written).expanduser().absolute()
-    if _is_guarded(path, guarded):
+    if is_guarded(path, guarded):
         hint = "The data directory and the server file decide about servers. Allow something else."
         raise UsageError(f"{written} can be allowed to no server.", hint=hint)
     if not path.exists():

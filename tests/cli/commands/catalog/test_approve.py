@@ -262,6 +262,23 @@ def test_a_lost_key_is_told_until_its_user_believes_what_stands(run: Run, shop: 
     assert names(run, shop) == {"up:poke"}
 
 
+@pytest.mark.long  # half a second of work and more
+def test_without_the_key_nothing_is_decided_before_what_stands_is_believed(run: Run, shop: Path) -> None:
+    """Neither by name nor for all, and no token is made: each says why, with the command."""
+    where = {"DATA_DIR": str(shop), "CONFIG_PATH": str(shop / "mcp_config.json")}
+    (shop / "approvals.key").unlink()
+    for words in (("up:paint",), ("--all",)):
+        digest = run("approve", *words, "--diff", "--json", **where).json["digest"]
+        refused = run("approve", *words, "--yes", "--digest", digest, **where)
+        assert (refused.status, refused.next_command) == (1, "mcpproxy approve --reseal")
+        assert "Nothing was approved: what was decided about tools does not carry" in refused.err
+    refused = run("token", "create", "ci", **where)
+    assert (refused.status, refused.out) == (1, "") and "No token was made: what was decided" in refused.err
+    done = run("approve", "--reseal", "--yes", **where)
+    assert "Servers that ran before there was a sandbox run as they did from the gateway's next start on." in done.err
+    assert run("token", "create", "ci", **where).status == 0
+
+
 @pytest.mark.long  # tests/catalog/recovery shows the same below the command
 def test_what_another_program_approved_is_named(run: Run, shop: Path) -> None:
     """By doctor, with what to do, and by the list."""

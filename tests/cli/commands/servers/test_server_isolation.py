@@ -1,8 +1,10 @@
 """How servers are held, and what they reach, said and changed from the command line."""
 
 import json
+import sqlite3
 import sys
 from collections.abc import Mapping
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -111,6 +113,17 @@ def test_a_dry_run_shows_what_would_be_refused(home: Path, run: Run) -> None:
 
 
 @confined
+@pytest.mark.long  # half a second of work and more
+def test_for_what_no_server_may_reach_no_command_is_proposed(home: Path, run: Run) -> None:
+    """`mcpproxy server allow` would refuse it."""
+    (home / "src").mkdir()
+    (script := home / "src" / "server.py").write_text(REFUSED)
+    write(home, sad={"command": sys.executable, "args": ["-S", str(script), f"at:{home}/data/proxy.db"]})
+    found = {each["check"]: each for each in run("doctor", "--json", ISOLATION="sandbox").json["checks"]}
+    assert f"keeps it from {home}/data/proxy.db: no server may reach that" in found["sad"]["hint"]
+
+
+@confined
 def test_a_server_that_is_started_for_its_log_is_held_as_a_gateway_holds_it(home: Path, run: Run) -> None:
     """Also where its entry says nothing of that."""
     (home / "home" / "secret").touch()
@@ -181,6 +194,10 @@ def test_an_allowance_needs_words_and_a_process(home: Path, run: Run) -> None:
     write(home, s={"command": "x"}, remote={"url": "http://127.0.0.1:9/mcp"})
     assert "Say what to allow" in run("server", "allow", "s").err
     assert "has no process here" in run("server", "allow", "remote", "--network", "off").err
+    for word in ("", " ", "~bob/x"):
+        done = run("server", "allow", "s", "--read", word)
+        assert done.status == 2 and f"{word!r} is no path to allow.\nWrite a path of your own home with ~/" in done.err
+    assert "allow" not in stored(home)["s"]
 
 
 @pytest.mark.parametrize("words", [["show", "s"], ["approve", "s"]], ids=" ".join)
@@ -210,6 +227,19 @@ def test_doctor_says_how_servers_are_held(home: Path, run: Run) -> None:
     write(home, b={"command": "x", "isolation": "sandbox"})
     (found,) = [each for each in run("doctor", "--json").json["checks"] if each["check"] == "isolation"]
     assert (found["outcome"], found["hint"]) == ("ok", "")
+
+
+@pytest.mark.long  # a third of a second of processor time
+def test_doctor_names_servers_that_something_else_has_made_known(home: Path, run: Run) -> None:
+    """They are held as new ones, until their entry says how."""
+    write(home, a={"command": "x"}, b={"command": "x", "isolation": "none"})
+    run("doctor")
+    with closing(sqlite3.connect(home / "data" / "proxy.db")) as connection, connection as database:
+        database.execute("INSERT INTO unconfined VALUES ('a', ''), ('b', ''), ('gone', '')")
+    done = run("doctor", "--json")
+    (found,) = [each for each in done.json["checks"] if "something else than a gateway" in each["message"]]
+    assert (found["check"], found["outcome"]) == ("isolation", "warning") and found["message"].endswith("new: a")
+    assert found["hint"].endswith("mcpproxy server isolate a")
 
 
 @pytest.mark.long  # a gateway in a process of its own
