@@ -10,6 +10,7 @@ from typing import Any, Final, Literal, NamedTuple, Self, get_args
 from smart_mcp_proxy.errors import ConfigError
 from smart_mcp_proxy.servers.config import Allowance, Isolation, IsolationMode, ServerConfig
 from smart_mcp_proxy.servers.fields import EntryReader
+from smart_mcp_proxy.servers.runner_options import count_run_words, has_unlisted
 
 ENGINES: Final = ("docker", "podman", "nerdctl")
 """Programs that start containers."""
@@ -192,20 +193,22 @@ def has_process_here(config: ServerConfig) -> bool:
     """Whether a server is a process of ours: not remote, nor in a container that its command starts."""
     folder, _, name = config.command.rpartition("/")
     is_engine = name in ENGINES and folder in _ENGINE_FOLDERS and "PATH" not in config.env
-    return config.transport == "stdio" and not is_engine
+    return config.transport == "stdio" and not (is_engine and count_run_words(config.args))
 
 
-def explain_isolation(mode: str, reach: Mapping[str, Any] | None) -> str:
+def explain_isolation(mode: str, reach: Mapping[str, Any] | None, entry: Mapping[str, Any] | None = None) -> str:
     """Say how a server is held and what of its user's it reaches.
 
     Args:
         mode: As `describe_isolation` names it.
         reach: The members of an `Allowance`; None where they are not known.
+        entry: Its own, whose command may open what no member says.
     """
     if mode == "none":
         return "It runs unconfined, with your rights: it reads and changes what you can, and can approve itself."
     if reach is None:
-        return f"It runs in a {mode}." if mode else ""
+        opened = ", and can reach what its options open" if has_unlisted(entry or {}) else ""
+        return f"It runs in a {mode}{opened}." if mode else ""
     return f"It runs in a {mode}. {explain_reach(reach)}"
 
 

@@ -18,6 +18,9 @@ from smart_mcp_proxy.servers.config import Allowance, Isolation
 from smart_mcp_proxy.servers.entry import parse_entry
 from smart_mcp_proxy.settings import Settings
 
+RUN = ["run", "-i", "image"]
+"""The words by which an engine makes a container."""
+
 
 def server(**entry: Any) -> ServerConfig:
     """The server of an entry."""
@@ -58,9 +61,13 @@ def test_an_entry_says_how_its_server_is_held(entry: dict[str, Any], expected: I
         ({}, "container", {}, "container"),
         ({"isolation": "none"}, "sandbox", {}, "none"),
         ({"isolation": "sandbox"}, "none", {"s": ""}, "sandbox"),
-        ({"command": "/usr/bin/docker"}, "sandbox", {}, "none"),
-        ({"command": "/home/x/docker"}, "sandbox", {}, "sandbox"),
-        ({"command": "docker", "env": {"PATH": "/home/x"}}, "sandbox", {}, "sandbox"),
+        ({"command": "/usr/bin/docker", "args": RUN}, "sandbox", {}, "none"),
+        ({"command": "docker", "args": ["container", *RUN]}, "sandbox", {}, "none"),
+        ({"command": "/home/x/docker", "args": RUN}, "sandbox", {}, "sandbox"),
+        ({"command": "docker", "args": RUN, "env": {"PATH": "/home/x"}}, "sandbox", {}, "sandbox"),
+        ({"command": "podman", "args": ["unshare", "python3", "srv.py"]}, "auto", {}, "sandbox"),
+        ({"command": "docker", "args": ["mcp", "gateway", "run"]}, "sandbox", {}, "sandbox"),
+        ({"command": "podman", "args": ["--runtime=/home/x/y", *RUN]}, "container", {}, "container"),
         ({"command": None, "args": None, "url": "http://localhost/mcp"}, "sandbox", {}, "none"),
     ],
 )
@@ -86,13 +93,14 @@ def test_how_a_server_is_held_is_one_word() -> None:
         {
             "a": server(),
             "b": server(isolation="none"),
-            "c": server(command="podman"),
+            "c": server(command="podman", args=RUN),
             "d": parse_entry("d", {"url": "http://localhost/mcp"})[0],
+            "e": server(command="podman", args=["unshare", "x"], isolation="none"),
         },
         "auto",
         {},
     )
-    assert [describe_isolation(config) for config in shown.values()] == ["sandbox", "none", "container", ""]
+    assert [describe_isolation(config) for config in shown.values()] == ["sandbox", "none", "container", "", "none"]
 
 
 @pytest.mark.parametrize(
@@ -137,5 +145,10 @@ def test_how_a_server_is_held_is_said_in_words() -> None:
     nothing = {"read": [], "write": [], "network": True}
     assert "it may reach none; it may open network" in explain_isolation("container", nothing)
     assert explain_isolation("container", None) == "It runs in a container."
+    assert explain_isolation("container", None, {"command": "docker", "args": RUN}) == "It runs in a container."
+    opening = {"command": "nerdctl", "args": ["run", "--privileged", "image"]}
+    assert explain_isolation("container", None, opening) == (
+        "It runs in a container, and can reach what its options open."
+    )
     assert "can approve itself" in explain_isolation("none", reach)
     assert explain_isolation("", None) == ""

@@ -77,7 +77,8 @@ def test_all_are_those_that_run_unconfined_and_do_not_say_so(home: Path, run: Ru
 )
 def test_what_cannot_be_isolated_is_said(home: Path, run: Run, words: list[str], told: str) -> None:
     """Before anything is asked or changed."""
-    write(home, a={"command": "x"}, remote={"url": "http://127.0.0.1:9/mcp"}, docker={"command": "docker"})
+    docker = {"command": "docker", "args": ["run", "x"]}
+    write(home, a={"command": "x"}, remote={"url": "http://127.0.0.1:9/mcp"}, docker=docker)
     done = run("server", "isolate", *words)
     assert done.status == 2 and told in done.err
 
