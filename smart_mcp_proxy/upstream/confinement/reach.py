@@ -36,6 +36,8 @@ OWN_CODE: Final = (_PACKAGE, *([] if sys.prefix == sys.base_prefix else [Path(sy
 _NOT_IN_NAMES: Final = re.compile(r"[^A-Za-z0-9._-]+")
 _PATH: Final = re.compile(r"(?:^|=|file://|:///)(/[^\0]*)$")
 """A path in an argument: alone, or after `=` or a scheme."""
+_OF_HOME: Final = re.compile(r"(?:^|(?<==))~(?=/)")
+"""The home in an argument: programs put their own for it, where a link leads to what is open."""
 _LINKED_PATH: Final = re.compile(r"""(?:^|["'])(/[^"'\n]+)""", re.MULTILINE)
 _PACKAGES: Final = "node_modules"
 _MOST_PARENTS: Final = 4
@@ -187,7 +189,7 @@ def find_named_paths(config: ServerConfig, cwd: Path) -> Allowance:
     own = config.raw.get("env")
     texts = [*config.args, *(config.env.get(name, "") for name in (own if isinstance(own, Mapping) else ()))]
     found = [cwd] if config.cwd else []
-    for text in texts:
+    for text in (_OF_HOME.sub(lambda _: str(Path.home()), each) for each in texts):
         match = _PATH.search(text)
         path = Path(match[1]) if match else cwd / text
         if DATABASE.fullmatch(path.name) and not is_loose_database(path):  # it may be yet to be made

@@ -200,6 +200,32 @@ def test_existing_paths_of_arguments_are_open(home: Path, argument: str, found: 
     assert write == ([found.format(home=home)] if found else [])
 
 
+@pytest.mark.parametrize(
+    ("argument", "found"),
+    [
+        ("~/project", "project"),
+        ("--root=~/project", "project"),
+        ("~/project/new.db", "project"),
+        ("~/x.db", "x.db"),
+        ("~/nothing", None),
+        ("~project", None),
+        ("~", None),
+        ("of ~/project", None),
+    ],
+)
+def test_a_tilde_in_an_argument_is_the_users_home(
+    home: Path, monkeypatch: pytest.MonkeyPatch, argument: str, found: str | None
+) -> None:
+    """In its own home the server finds a link there; what an agent has named stays closed."""
+    monkeypatch.setenv("HOME", str(home))
+    (home / "x.db").write_text("")
+    reach = planned(home, args=[argument])
+    opened = [path for path in reach.write if "/sandbox/" not in path]
+    assert opened == ([f"{home}/{found}"] if found else [])
+    assert (reach.links.get(found) == f"{home}/{found}") if found else ("project" not in reach.links)
+    assert not [path for path in planned(home, args=[argument], allow={}).write if "/sandbox/" not in path]
+
+
 def test_a_database_in_the_home_itself_opens_nothing_else(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """All that is there would be open for the sake of its journal; what is shown says what it lacks."""
     monkeypatch.setenv("HOME", str(home))
