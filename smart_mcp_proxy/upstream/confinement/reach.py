@@ -9,6 +9,7 @@ from contextlib import suppress
 from hashlib import sha256
 from pathlib import Path
 from typing import Final, NamedTuple
+from urllib.parse import unquote
 
 from smart_mcp_proxy.errors import ConfigError
 from smart_mcp_proxy.servers import ServerConfig, expand, find_known_server, has_process_here
@@ -36,10 +37,11 @@ OWN_CODE: Final = (_PACKAGE, *([] if sys.prefix == sys.base_prefix else [Path(sy
 _NOT_IN_NAMES: Final = re.compile(r"[^A-Za-z0-9._-]+")
 _PATH: Final = re.compile(r"(?:^|=|file://|:///)(/[^\0]*)$")
 """A path in an argument: alone, or after `=` or a scheme."""
-_OF_HOME: Final = re.compile(r"(?:^|(?<==))~(?=/)")
+_OF_HOME: Final = re.compile(r"(?:^|(?<=[=,:]))~(?=/)")
 """The home in an argument: programs put their own for it, where a link leads to what is open."""
 _LINKED_PATH: Final = re.compile(r"""(?:^|["'])(/[^"'\n]+)""", re.MULTILINE)
 _PACKAGES: Final = "node_modules"
+_RUNNERS: Final = ("npx", "uvx", "bunx", "dnx")
 _MOST_PARENTS: Final = 4
 _MOST_BYTES: Final = 1 << 16
 
@@ -187,16 +189,30 @@ def find_shown_paths(config: ServerConfig, environ: Mapping[str, str]) -> Allowa
 def find_named_paths(config: ServerConfig, cwd: Path) -> Allowance:
     """Paths that an entry names: working directory, and existing ones in arguments and variables."""
     own = config.raw.get("env")
-    texts = [*config.args, *(config.env.get(name, "") for name in (own if isinstance(own, Mapping) else ()))]
+    words = [word for word in config.args if not word.startswith(("-", "."))]
+    package = words[:1] if config.command.rpartition("/")[2] in _RUNNERS else []  # a folder of its name is not meant
     found = [cwd] if config.cwd else []
-    for text in (_OF_HOME.sub(lambda _: str(Path.home()), each) for each in texts):
-        match = _PATH.search(text)
-        path = Path(match[1]) if match else cwd / text
-        if DATABASE.fullmatch(path.name) and not is_loose_database(path):  # it may be yet to be made
-            path = path.parent
-        if (match or "/" in text) and not SCRIPT.fullmatch(text) and os.path.exists(path):
-            found.append(path)
+    for text in config.args:
+        found += _find_path(text, cwd) or ([] if text in package else _find_words(text, cwd))
+    for name in own if isinstance(own, Mapping) else ():
+        found += _find_path(config.env.get(name, ""), cwd)
     return Allowance(write=tuple(map(str, found)))
+
+
+def _find_path(text: str, cwd: Path) -> list[Path]:
+    text = unquote(text) if "file://" in text else _OF_HOME.sub(lambda _: str(Path.home()), text)
+    match = _PATH.search(text)
+    path = Path(match[1]) if match else cwd / text
+    if DATABASE.fullmatch(path.name) and not is_loose_database(path):  # it may be yet to be made
+        path = path.parent
+    return [path] if (match or "/" in text) and not SCRIPT.fullmatch(text) and os.path.exists(path) else []
+
+
+def _find_words(text: str, cwd: Path) -> list[Path]:
+    """Paths of which an argument is a list, if each exists; one without a slash is a folder."""
+    words = re.split("[,:]", _OF_HOME.sub(lambda _: str(Path.home()), text).rpartition("=")[2])
+    are_paths = all(os.path.exists(cwd / word) if "/" in word else os.path.isdir(cwd / word) for word in words)
+    return [cwd / word for word in words] if are_paths and all(words) and not SCRIPT.fullmatch(text) else []
 
 
 def _choose_cwd(config: ServerConfig, cwd: Path, folder: PrivateFolder) -> str:

@@ -203,6 +203,48 @@ def test_existing_paths_of_arguments_are_open(home: Path, argument: str, found: 
 @pytest.mark.parametrize(
     ("argument", "found"),
     [
+        (".", [""]),
+        ("..", [".."]),
+        ("project", ["project"]),
+        ("--root=project", ["project"]),
+        ("--root=./project", ["project"]),
+        ("project:tools/bin", ["project", "tools/bin"]),
+        ("--dirs=project,tools", ["project", "tools"]),
+        ("{home}/project:~/tools", ["project", "tools"]),
+        ("file://{home}/a%20b", ["a b"]),
+        ("project,nothing", []),
+        ("project,", []),
+        ("file", []),
+        ("--root=file", []),
+        ("project/src/server.js", []),
+        ("--root=", []),
+        ("", []),
+    ],
+)
+def test_words_of_arguments_that_name_folders_are_open(
+    home: Path, monkeypatch: pytest.MonkeyPatch, argument: str, found: list[str]
+) -> None:
+    """In the working directory, also several in a list, of which each has to be there."""
+    monkeypatch.setenv("HOME", str(home))
+    (home / "work" / "a b").mkdir(parents=True)
+    (home / "a b").mkdir()
+    (home / "file").write_text("")
+    monkeypatch.chdir(home)
+    named = reach.find_named_paths(parse_entry("s", {"command": "x", "args": [argument.format(home=home)]})[0], home)
+    assert list(named.write) == [str(home / path) for path in found]
+
+
+def test_a_runners_package_and_variables_open_no_folder_by_a_word(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A clone of the package in the working directory is not meant, nor are folders that programs are looked for in."""
+    monkeypatch.chdir(home)
+    entry = {"args": ["-y", "project", "tools"], "env": {"MODE": "venv", "PATH": f"{home}/venv/bin:{home}/tools/bin"}}
+    found = [path for path in planned(home, command="npx", **entry).write if "/sandbox/" not in path]
+    assert found == [f"{home}/tools"]
+
+
+@pytest.mark.parametrize(
+    ("argument", "found"),
+    [
         ("~/project", "project"),
         ("--root=~/project", "project"),
         ("~/project/new.db", "project"),
