@@ -21,6 +21,7 @@ from smart_mcp_proxy.upstream.confinement.places import (
     GROWING,
     INSTALLATION_MARKS,
     LEFT_OUT,
+    OF_PROGRAMS,
     PRIVATE,
     PROJECT_MARKS,
     RUNNER_FILES,
@@ -227,7 +228,7 @@ class Carving:
     """Folders without the entries that nobody means by naming them.
 
     Args:
-        home: The user's: of a folder that holds it, its hidden entries are left out.
+        home: The user's: of a folder that holds it, what programs keep there is left out.
         guarded: Never reached.
 
     Attributes:
@@ -257,7 +258,7 @@ class Carving:
     def _carve(self, path: Path, *, is_named: bool) -> Iterator[str]:
         if not self._guarded.isdisjoint((path, *path.parents)):
             return
-        if not is_named and path.parent == self._home and path.name.startswith("."):
+        if not is_named and path.parent == self._home and OF_PROGRAMS.fullmatch(path.name):
             return
         is_above_home = path in self._above_home
         if not (is_above_home or path in self._above_guarded) or not os.path.isdir(path):

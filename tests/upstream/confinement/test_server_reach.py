@@ -300,12 +300,14 @@ def test_bubblewrap_mounts_nothing_twice(home: Path) -> None:
 
 
 def test_carving_keeps_guarded_and_hidden_entries_out(home: Path) -> None:
-    """Also below a path that holds the whole home; a hidden folder that is named itself is open."""
-    (home / "data").mkdir()
+    """Also below a path that holds the whole home; a hidden folder or one of programs that is named itself is open."""
+    for folder in ("data", "snap/firefox", "Library/Cookies"):
+        (home / folder).mkdir(parents=True)
     carve = Carving(home, (home / "data",))
     kept = set(carve.each([home]))
     assert kept == {str(home / name) for name in ("project", "venv", "tools")}
-    assert set(carve.each([home / ".ssh"])) == {str(home / ".ssh")}
+    for folder in (".ssh", "snap", "Library/Cookies"):
+        assert set(carve.each([home / folder])) == {str(home / folder)}
     assert list(carve.each([home / "data", home / "data" / "x"])) == []
     assert str(home / ".ssh") not in set(carve.each([home.parent]))
 
