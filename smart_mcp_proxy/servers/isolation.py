@@ -1,8 +1,9 @@
 """Isolation of servers' processes, as their entries say it and where they say nothing."""
 
 import hashlib
+import os
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final, Literal, NamedTuple, Self, get_args
@@ -31,6 +32,10 @@ _HOST: Final = re.compile(
 )
 DATABASE: Final = re.compile(r".+\.(?:db|sqlite3?|duckdb)$")
 """Databases write beside themselves."""
+SCRIPT: Final = re.compile(r".+\.(?:py|js|mjs|cjs|ts|mts|sh|rb|jar|php|pl|wasm)$")
+_PROJECT_MARKS: Final = ("package.json", "pyproject.toml", "node_modules", "setup.py", "deno.json", "go.mod", ".venv")
+PACKAGES: Final = "node_modules"
+_MOST_PARENTS: Final = 4
 _OF_THIS_MACHINE: Final = re.compile(r"localhost|.*\.localhost|127\..*|::1")
 
 IsolationDefault = Literal["auto", "none", "sandbox", "container"]
@@ -196,6 +201,32 @@ def has_process_here(config: ServerConfig) -> bool:
     return config.transport == "stdio" and not (is_engine and count_run_words(config.args))
 
 
+def list_scripts(config: ServerConfig) -> list[str]:
+    """Scripts whose projects a server reads; where `allow` alone counts, the first that is written."""
+    words = [config.command, *config.args]
+    if config.isolation.allow is None:
+        return [word for word in words if SCRIPT.fullmatch(word)]
+    command, args = config.raw.get("command") or config.command, config.raw.get("args") or ()
+    written = [str(command), *map(str, args)] if len(args) == len(config.args) else words
+    script = find_script(written)  # as it was shown: what a variable holds may be another
+    return [words[written.index(script)]] if script else []
+
+
+def find_script(words: Sequence[str]) -> str:
+    """Find the first script among the words of a command; empty without any."""
+    return next((word for word in words if SCRIPT.fullmatch(word) and not word.startswith("-")), "")
+
+
+def find_project(script: Path, home: Path) -> Path:
+    """The folder that a script is part of; the script itself where that would be a whole home."""
+    shared = [folder for folder in script.parents if folder.name == PACKAGES]
+    if shared:  # what a package needs stands beside it, or further up
+        return shared[-1]
+    folders = [folder for folder in script.parents[:_MOST_PARENTS] if folder != home and folder not in home.parents]
+    marked = (folder for folder in folders if any(os.path.exists(folder / mark) for mark in _PROJECT_MARKS))
+    return next(marked, folders[0] if folders else script)
+
+
 def explain_isolation(mode: str, reach: Mapping[str, Any] | None, entry: Mapping[str, Any] | None = None) -> str:
     """Say how a server is held and what of its user's it reaches.
 
@@ -219,7 +250,8 @@ def explain_reach(reach: Mapping[str, Any]) -> str:
     network = reach["network"]
     hosts = "" if isinstance(network, bool) else f" to {', '.join(network)} alone"
     may = "may" if network else "may not"
-    own = "It reads its own program with the project and runtimes around it."
+    around = ", ".join(reach.get("projects", ())) or "the project"
+    own = f"It reads its own program with {around} and runtimes around it."
     for path in filter(is_loose_database, map(Path, reach["write"])):
         own += f" It makes no files beside {path}, as databases do: move that to a folder of its own."
     return f"Of your files it may {files or 'reach none'}; it {may} open network connections{hosts}. {own}"

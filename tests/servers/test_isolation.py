@@ -126,6 +126,31 @@ def test_a_reviewer_reads_what_a_waiting_server_would_reach(entry: dict[str, Any
     assert warnings_about({"command": "x"} | entry) == []
 
 
+def test_a_reviewer_reads_which_project_the_servers_script_opens(tmp_path: Path) -> None:
+    """The first script alone is the program's own; what is in its project is not said to be closed."""
+    own, other = (tmp_path / name / "src" / "tool.py" for name in ("own", "other"))
+    for script in (own, other):
+        script.parent.mkdir(parents=True)
+        script.touch()
+        (script.parents[1] / "pyproject.toml").touch()
+    args = ["-u", str(own), str(other), f"--data={own.parents[1]}/plans.txt"]
+    waiting: dict[str, Any] = {"command": "python", "args": args, "allow": {}, "quarantined": True}
+    assert warnings_about(waiting) == [
+        f"{own} is the program's own script: the server reads {own.parents[1]}, with all that is in it.",
+        f"args[2] names {other}: it is not open to the server; to let it, say mcpproxy server allow.",
+    ]
+    by_cwd = waiting | {"args": ["tool.py"], "cwd": str(own.parent)}
+    assert warnings_about(by_cwd) == [
+        f"tool.py is the program's own script: the server reads {own.parents[1]}, with all that is in it."
+    ]
+    told = warnings_about(waiting | {"args": ["${HOME}/a/tool.py", str(own.parent)]})
+    assert [each for each in told if "own script" in each or "is not open" in each] == [
+        "${HOME}/a/tool.py is the program's own script, once it is there: the server reads the project around it, "
+        "with all that is in it."
+    ]
+    assert "own script, once" in warnings_about(waiting | {"args": ["a\0b.py"]})[0]
+
+
 def test_files_that_hold_secrets_of_the_gateway_are_guarded(tmp_path: Path) -> None:
     """With the data directory and the server file, wherever they lie."""
     token, file = tmp_path / "token", tmp_path / "mcp_config.json"
@@ -142,6 +167,8 @@ def test_how_a_server_is_held_is_said_in_words() -> None:
         "It reads its own program with the project and runtimes around it."
     )
     assert explain_isolation("sandbox", reach) == expected
+    projects = {**reach, "projects": ["/p", "/q"]}
+    assert "It reads its own program with /p, /q and runtimes around it." in explain_isolation("sandbox", projects)
     nothing = {"read": [], "write": [], "network": True}
     assert "it may reach none; it may open network" in explain_isolation("container", nothing)
     assert explain_isolation("container", None) == "It runs in a container."

@@ -6,6 +6,7 @@ import shutil
 import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
+from dataclasses import replace
 from hashlib import sha256
 from pathlib import Path
 from typing import Final, NamedTuple
@@ -14,7 +15,7 @@ from urllib.parse import unquote
 from smart_mcp_proxy.errors import ConfigError
 from smart_mcp_proxy.servers import ServerConfig, expand, find_known_server, has_process_here
 from smart_mcp_proxy.servers.config import Allowance
-from smart_mcp_proxy.servers.isolation import DATABASE, is_loose_database
+from smart_mcp_proxy.servers.isolation import DATABASE, PACKAGES, SCRIPT, find_project, is_loose_database, list_scripts
 from smart_mcp_proxy.upstream.confinement.places import (
     CREDENTIAL,
     FILE_VARIABLE,
@@ -23,10 +24,8 @@ from smart_mcp_proxy.upstream.confinement.places import (
     LEFT_OUT,
     OF_PROGRAMS,
     PRIVATE,
-    PROJECT_MARKS,
     RUNNER_FILES,
     RUNTIMES,
-    SCRIPT,
     SYSTEM,
 )
 
@@ -41,9 +40,7 @@ _PATH: Final = re.compile(r"(?:^|=|file://|:///)(/[^\0]*)$")
 _OF_HOME: Final = re.compile(r"(?:^|(?<=[=,:]))~(?=/)")
 """The home in an argument: programs put their own for it, where a link leads to what is open."""
 _LINKED_PATH: Final = re.compile(r"""(?:^|["'])(/[^"'\n]+)""", re.MULTILINE)
-_PACKAGES: Final = "node_modules"
 _RUNNERS: Final = ("npx", "uvx", "bunx", "dnx")
-_MOST_PARENTS: Final = 4
 _MOST_BYTES: Final = 1 << 16
 
 
@@ -184,7 +181,15 @@ def find_shown_paths(config: ServerConfig, environ: Mapping[str, str]) -> Allowa
     if config.isolation.allow is None and not config.quarantined:  # before an approval nothing is read for an entry
         with suppress(ConfigError):
             config = expand(config, environ, keyring_get=lambda name: name)  # a path is no secret of the keyring
-    return find_open_paths(config, Path(config.cwd or ".").absolute())
+    return name_reach(config)
+
+
+def name_reach(config: ServerConfig) -> Allowance:
+    """Name what a server reaches of its user's, as `find_open_paths`, with the projects of its scripts."""
+    home, cwd = Path.home().resolve(), Path(config.cwd or ".").absolute()
+    named = find_open_paths(config, cwd)
+    changed = [path.resolve() for path in _resolve(named.write, home, cwd)]
+    return replace(named, projects=tuple(dict.fromkeys(map(str, _find_projects(config, home, cwd, changed)))))
 
 
 def find_named_paths(config: ServerConfig, cwd: Path) -> Allowance:
@@ -304,9 +309,13 @@ def _find_own_package(
     if config.isolation.mode != "container":  # that has an image with programs
         command = str(cwd / config.command) if "/" in config.command else config.command
         yield from _find_programs(command, environ.get("PATH", ""), home, changed)
-    scripts = (cwd / word for word in (config.command, *config.args) if SCRIPT.fullmatch(word))
+    yield from _find_projects(config, home, cwd, changed)
+
+
+def _find_projects(config: ServerConfig, home: Path, cwd: Path, changed: Sequence[Path]) -> Iterator[Path]:
+    scripts = (cwd / word for word in list_scripts(config))
     for script in _drop_led_out(filter(os.path.isfile, scripts), changed):
-        yield _find_project(script.resolve(), home)
+        yield find_project(script.resolve(), home)
 
 
 def _find_programs(command: str, path: str, home: Path, changed: Sequence[Path]) -> Iterator[Path]:
@@ -318,8 +327,8 @@ def _find_programs(command: str, path: str, home: Path, changed: Sequence[Path])
             yield from _find_installation(folder.resolve(), home, changed)
     for named in _drop_led_out([program], changed):
         yield named
-        if _PACKAGES in real.parts:  # npm puts a link to a package's program beside the packages
-            yield _find_project(real, home)
+        if PACKAGES in real.parts:  # npm puts a link to a package's program beside the packages
+            yield find_project(real, home)
     yield from _find_installation(real.parent, home, changed)
 
 
@@ -348,16 +357,6 @@ def _find_linked_sources(root: Path) -> Iterator[Path]:
         for file in (*packages.glob("*.pth"), *packages.glob("__editable__*.py")):
             found = _LINKED_PATH.finditer(file.read_text("utf-8", "replace"))
             yield from (Path(each[1]) for each in found if os.path.isdir(each[1]))
-
-
-def _find_project(script: Path, home: Path) -> Path:
-    """The folder that a script is part of; the script itself where that would be a whole home."""
-    shared = [folder for folder in script.parents if folder.name == _PACKAGES]
-    if shared:  # what a package needs stands beside it, or further up
-        return shared[-1]
-    folders = [folder for folder in script.parents[:_MOST_PARENTS] if folder != home and folder not in home.parents]
-    marked = (folder for folder in folders if any((folder / mark).exists() for mark in PROJECT_MARKS))
-    return next(marked, folders[0] if folders else script)
 
 
 def _find_named_files(environ: Mapping[str, str]) -> Iterator[Path]:

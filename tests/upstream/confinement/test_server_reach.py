@@ -1,6 +1,7 @@
 """What a confined server may reach, worked out without starting anything."""
 
 import os
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -50,6 +51,35 @@ def test_a_script_is_read_with_its_project(home: Path) -> None:
     alone.write_text("")
     reach = planned(home, args=[str(alone)])
     assert str(alone) in reach.read and str(home) not in reach.read
+
+
+def test_only_the_first_script_is_the_programs_own_where_paths_are_proposed(home: Path) -> None:
+    """So an argument of an agent opens no project beside it; what a variable holds is no script that was shown."""
+    script = home / "project" / "src" / "server.js"
+    others = [home / name / "tool.py" for name in ("tools", "venv")]
+    for other in others:
+        other.touch()
+    args = [str(script), *map(str, others)]
+    assert {f"{home}/project", f"{home}/tools", f"{home}/venv"} <= set(planned(home, args=args).read)
+    read = planned(home, args=args, allow={}).read
+    assert f"{home}/project" in read and not {f"{home}/tools", f"{home}/venv"} & set(read)
+    assert f"{home}/tools" not in planned(home, args=["gone.py", str(others[0])], allow={}).read
+    entry = {"command": "python", "args": ["${file:/x}", "-", *args[:1]], "allow": {}}
+    config = replace(parse_entry("s", entry)[0], args=(str(others[0]), "-", str(script)))
+    assert reach.name_reach(config).projects == (f"{home}/project",)
+
+
+def test_what_is_shown_names_the_projects_of_scripts(home: Path) -> None:
+    """Each once, and none that a link leads to which the server may change."""
+    scripts = [str(home / "project" / "src" / name) for name in ("server.js", "other.js")]
+    (home / "project" / "src" / "other.js").touch()
+    (home / "tools" / "evil.py").touch()
+    (home / "project" / "evil.py").symlink_to(home / "tools" / "evil.py")
+    config, _ = parse_entry("s", {"command": "node", "args": scripts})
+    shown = reach.find_shown_paths(config, {})
+    assert shown is not None and shown.projects == (f"{home}/project",)
+    led, _ = parse_entry("s", {"command": "node", "args": [f"{home}/project", f"{home}/project/evil.py"]})
+    assert reach.name_reach(led).projects == ()
 
 
 def test_an_installed_package_is_read_with_those_beside_it(home: Path) -> None:

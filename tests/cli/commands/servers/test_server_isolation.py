@@ -195,6 +195,20 @@ def test_a_look_at_a_server_says_how_it_is_held(home: Path, run: Run, words: lis
     assert "warning: s: It runs unconfined" in run("server", *words, stdin="n\n", at_terminal=True).err
 
 
+def test_a_second_script_keeps_its_project_when_something_is_allowed(home: Path, run: Run) -> None:
+    """From then on only the first is the program's own."""
+    scripts = [home / name / "x.py" for name in ("one", "two")]
+    for script in scripts:
+        script.parent.mkdir()
+        script.touch()
+    write(home, s={"command": sys.executable, "args": [str(script) for script in scripts]})
+    assert run("server", "allow", "s", "--network", "off").status == 0
+    assert stored(home)["s"]["allow"]["read"] == [str(home / "two")]
+    done = run("server", "allow", "s", "--read", str(home))
+    assert stored(home)["s"]["allow"]["read"] == [str(home / "two"), str(home)]
+    assert f"its own program with {home}/one and runtimes" in done.err
+
+
 @pytest.mark.long  # a third of a second of processor time
 def test_doctor_says_how_servers_are_held(home: Path, run: Run) -> None:
     """A warning where one can approve itself, which fails nothing; disabled ones are held in no way."""
