@@ -3,7 +3,7 @@
 import hashlib
 import os
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final, Literal, NamedTuple, Self, get_args
@@ -196,9 +196,14 @@ def describe_isolation(config: ServerConfig) -> str:
 
 def has_process_here(config: ServerConfig) -> bool:
     """Whether a server is a process of ours: not remote, nor in a container that its command starts."""
-    folder, _, name = config.command.rpartition("/")
-    is_engine = name in ENGINES and folder in _ENGINE_FOLDERS and "PATH" not in config.env
-    return config.transport == "stdio" and not (is_engine and count_run_words(config.args))
+    return config.transport == "stdio" and not makes_container(config.command, config.args, config.env)
+
+
+def makes_container(command: str, args: Sequence[str], env: Collection[str]) -> bool:
+    """Whether a command makes a container, where no variable of its entry leads to another program."""
+    folder, _, name = command.rpartition("/")
+    is_engine = name in ENGINES and folder in _ENGINE_FOLDERS and "PATH" not in env
+    return is_engine and count_run_words(args) > 0
 
 
 def list_scripts(config: ServerConfig) -> list[str]:

@@ -117,6 +117,13 @@ def test_how_a_server_is_held_is_one_word() -> None:
         ({"isolation": {"image": "x/y"}}, "container of that image"),
         ({"isolation": {"mode": "sandbox", "allow": {"read": ["~/.ssh"]}}}, "allow.read names ~/.ssh"),
         ({"isolation": {"allow": {}}, "args": ["/home/u"]}, "args[0] names /home/u: it is not open"),
+        ({"command": "podman", "args": ["unshare", "/home/u"], "allow": {}}, "args[1] names /home/u: it is not open"),
+        (
+            {"allow": {"network": ["a.example", "b.example"]}},
+            "allow.network names a.example, b.example: once you approve",
+        ),
+        ({"allow": {"network": True}}, "allow.network names all hosts: once you approve, the server may open"),
+        ({"env": {"CONTAINERS_CONF": "x"}}, "The variable CONTAINERS_CONF can make the program load"),
     ],
 )
 def test_a_reviewer_reads_what_a_waiting_server_would_reach(entry: dict[str, Any], warning: str) -> None:
@@ -124,6 +131,14 @@ def test_a_reviewer_reads_what_a_waiting_server_would_reach(entry: dict[str, Any
     waiting = {"command": "x", "quarantined": True} | entry
     assert any(warning in each for each in warnings_about(waiting))
     assert warnings_about({"command": "x"} | entry) == []
+
+
+def test_what_an_engine_mounts_is_not_said_to_be_closed() -> None:
+    """Its options open it, of which the reviewer is told."""
+    args = ["run", "-v", "/:/h", "--privileged", "image", "/srv/x.py"]
+    found = warnings_about({"command": "docker", "args": args, "allow": {"network": False}, "quarantined": True})
+    assert [each.partition(" of ")[0] for each in found] == ["The option '-v'", "The option '--privileged'"]
+    assert found == warnings_about({"command": "docker", "args": args, "allow": {}, "quarantined": True})
 
 
 def test_a_reviewer_reads_which_project_the_servers_script_opens(tmp_path: Path) -> None:
