@@ -32,6 +32,7 @@ class Allowance:
         read: Files, and folders with all that is in them, that it may read.
         write: The same that it may change.
         network: Whether it may open connections; the hosts alone that it may open them to.
+        projects: Folders around its script that it may read; no entry says them.
 
     Source: docs/isolation.md#isolation-of-servers
     """
@@ -39,6 +40,7 @@ class Allowance:
     read: tuple[str, ...] = ()
     write: tuple[str, ...] = ()
     network: bool | tuple[str, ...] = True
+    projects: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,17 +1,20 @@
 """Review of a server's entry by its user before it may run."""
 
+import os
 import re
 from collections.abc import Iterator, Mapping
+from pathlib import Path
 from typing import Any
 
 from smart_mcp_proxy.servers.dialects import ADDRESS_KEYS
 from smart_mcp_proxy.servers.edit_masks import mask_entry
 from smart_mcp_proxy.servers.expand import references
+from smart_mcp_proxy.servers.isolation import find_project, find_script, makes_container
 from smart_mcp_proxy.servers.runner_options import find_unlisted
 
 _STEERING = re.compile(
     r"NODE_OPTIONS|NODE_PATH|LD_.*|DYLD_.*|PYTHON.*|PERL5.*|RUBY.*|JAVA_TOOL_OPTIONS|PATH|BASH_ENV|ENV|"
-    r"NPM_CONFIG_.*|UV_.*|PIP_.*|DOCKER_.*|CONTAINER_.*|NUGET_.*|DOTNET_.*"
+    r"NPM_CONFIG_.*|UV_.*|PIP_.*|DOCKER_.*|CONTAINERS?_.*|NUGET_.*|DOTNET_.*"
 )
 """Variables by which a trusted program is made to load or start something else, and package managers to fetch it."""
 
@@ -84,10 +87,38 @@ def _describe_reach(entry: Mapping[str, Any]) -> Iterator[str]:
     for key, deed in (("read", "read"), ("write", "read and change")):
         for path in allow.get(key) or ():
             yield f"allow.{key} names {path}: once you approve, the server may {deed} it and all that is in it."
-    if not allow:
-        for field, text in _texts({key: entry.get(key) for key in ("args", "cwd", "env")}, ""):
-            if _ABSOLUTE.search(text):
-                yield f"{field} names {text}: it is not open to the server; to let it, say mcpproxy server allow."
+    if network := allow.get("network"):
+        hosts = ", ".join(map(str, network)) if isinstance(network, list) else "all hosts"
+        yield f"allow.network names {hosts}: once you approve, the server may open connections to them."
+    args = entry.get("args")
+    words = [str(entry["command"]), *map(str, args if isinstance(args, list) else ())]
+    if not makes_container(words[0], words[1:], entry.get("env") or ()):
+        yield from _describe_paths(entry, words, is_closed=not allow)
+
+
+def _describe_paths(entry: Mapping[str, Any], words: list[str], *, is_closed: bool) -> Iterator[str]:
+    cwd, script = str(entry.get("cwd") or entry.get("working_dir") or ""), find_script(words)
+    is_known = not script or "${" not in script + cwd
+    file = _follow(os.path.join(cwd or ".", script))
+    project = find_project(file, _follow("~")) if script and is_known else None
+    if script:
+        once = "" if file.is_file() else ", once it is there"
+        place = project or "the project around it"
+        yield f"{script} is the program's own script{once}: the server reads {place}, with all that is in it."
+    if is_closed and is_known:
+        yield from _describe_closed_paths(entry, project)
+
+
+def _describe_closed_paths(entry: Mapping[str, Any], project: Path | None) -> Iterator[str]:
+    for field, text in _texts({key: entry.get(key) for key in ("args", "cwd", "env")}, ""):
+        found = _ABSOLUTE.search(text)
+        if found and not (project and _follow(text[found.end() - 1 :]).is_relative_to(project)):
+            yield f"{field} names {text}: it is not open to the server; to let it, say mcpproxy server allow."
+
+
+def _follow(path: str) -> Path:
+    """The place that a path leads to, whatever stands in it."""
+    return Path(os.path.realpath(os.path.expanduser(path.replace("\0", ""))))
 
 
 def _list_inherit_names(entry: Mapping[str, Any]) -> list[str]:

@@ -1,8 +1,9 @@
 """Isolation of servers' processes, as their entries say it and where they say nothing."""
 
 import hashlib
+import os
 import re
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final, Literal, NamedTuple, Self, get_args
@@ -10,6 +11,7 @@ from typing import Any, Final, Literal, NamedTuple, Self, get_args
 from smart_mcp_proxy.errors import ConfigError
 from smart_mcp_proxy.servers.config import Allowance, Isolation, IsolationMode, ServerConfig
 from smart_mcp_proxy.servers.fields import EntryReader
+from smart_mcp_proxy.servers.runner_options import count_run_words, has_unlisted
 
 ENGINES: Final = ("docker", "podman", "nerdctl")
 """Programs that start containers."""
@@ -30,6 +32,10 @@ _HOST: Final = re.compile(
 )
 DATABASE: Final = re.compile(r".+\.(?:db|sqlite3?|duckdb)$")
 """Databases write beside themselves."""
+SCRIPT: Final = re.compile(r".+\.(?:py|js|mjs|cjs|ts|mts|sh|rb|jar|php|pl|wasm)$")
+_PROJECT_MARKS: Final = ("package.json", "pyproject.toml", "node_modules", "setup.py", "deno.json", "go.mod", ".venv")
+PACKAGES: Final = "node_modules"
+_MOST_PARENTS: Final = 4
 _OF_THIS_MACHINE: Final = re.compile(r"localhost|.*\.localhost|127\..*|::1")
 
 IsolationDefault = Literal["auto", "none", "sandbox", "container"]
@@ -192,22 +198,55 @@ def describe_isolation(config: ServerConfig) -> str:
 
 def has_process_here(config: ServerConfig) -> bool:
     """Whether a server is a process of ours: not remote, nor in a container that its command starts."""
-    folder, _, name = config.command.rpartition("/")
-    is_engine = name in ENGINES and folder in _ENGINE_FOLDERS and "PATH" not in config.env
-    return config.transport == "stdio" and not is_engine
+    return config.transport == "stdio" and not makes_container(config.command, config.args, config.env)
 
 
-def explain_isolation(mode: str, reach: Mapping[str, Any] | None) -> str:
+def makes_container(command: str, args: Sequence[str], env: Collection[str]) -> bool:
+    """Whether a command makes a container, where no variable of its entry leads to another program."""
+    folder, _, name = command.rpartition("/")
+    is_engine = name in ENGINES and folder in _ENGINE_FOLDERS and "PATH" not in env
+    return is_engine and count_run_words(args) > 0
+
+
+def list_scripts(config: ServerConfig) -> list[str]:
+    """Scripts whose projects a server reads; where `allow` alone counts, the first that is written."""
+    words = [config.command, *config.args]
+    if config.isolation.allow is None:
+        return [word for word in words if SCRIPT.fullmatch(word)]
+    command, args = config.raw.get("command") or config.command, config.raw.get("args") or ()
+    written = [str(command), *map(str, args)] if len(args) == len(config.args) else words
+    script = find_script(written)  # as it was shown: what a variable holds may be another
+    return [words[written.index(script)]] if script else []
+
+
+def find_script(words: Sequence[str]) -> str:
+    """Find the first script among the words of a command; empty without any."""
+    return next((word for word in words if SCRIPT.fullmatch(word) and not word.startswith("-")), "")
+
+
+def find_project(script: Path, home: Path) -> Path:
+    """The folder that a script is part of; the script itself where that would be a whole home."""
+    shared = [folder for folder in script.parents if folder.name == PACKAGES]
+    if shared:  # what a package needs stands beside it, or further up
+        return shared[-1]
+    folders = [folder for folder in script.parents[:_MOST_PARENTS] if folder != home and folder not in home.parents]
+    marked = (folder for folder in folders if any(os.path.exists(folder / mark) for mark in _PROJECT_MARKS))
+    return next(marked, folders[0] if folders else script)
+
+
+def explain_isolation(mode: str, reach: Mapping[str, Any] | None, entry: Mapping[str, Any] | None = None) -> str:
     """Say how a server is held and what of its user's it reaches.
 
     Args:
         mode: As `describe_isolation` names it.
         reach: The members of an `Allowance`; None where they are not known.
+        entry: Its own, whose command may open what no member says.
     """
     if mode == "none":
         return "It runs unconfined, with your rights: it reads and changes what you can, and can approve itself."
     if reach is None:
-        return f"It runs in a {mode}." if mode else ""
+        opened = ", and can reach what its options open" if has_unlisted(entry or {}) else ""
+        return f"It runs in a {mode}{opened}." if mode else ""
     return f"It runs in a {mode}. {explain_reach(reach)}"
 
 
@@ -218,7 +257,8 @@ def explain_reach(reach: Mapping[str, Any]) -> str:
     network = reach["network"]
     hosts = "" if isinstance(network, bool) else f" to {', '.join(network)} alone"
     may = "may" if network else "may not"
-    own = "It reads its own program with the project and runtimes around it."
+    around = ", ".join(reach.get("projects", ())) or "the project"
+    own = f"It reads its own program with {around} and runtimes around it."
     for path in filter(is_loose_database, map(Path, reach["write"])):
         own += f" It makes no files beside {path}, as databases do: move that to a folder of its own."
     return f"Of your files it may {files or 'reach none'}; it {may} open network connections{hosts}. {own}"

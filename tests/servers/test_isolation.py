@@ -18,6 +18,9 @@ from smart_mcp_proxy.servers.config import Allowance, Isolation
 from smart_mcp_proxy.servers.entry import parse_entry
 from smart_mcp_proxy.settings import Settings
 
+RUN = ["run", "-i", "image"]
+"""The words by which an engine makes a container."""
+
 
 def server(**entry: Any) -> ServerConfig:
     """The server of an entry."""
@@ -58,9 +61,13 @@ def test_an_entry_says_how_its_server_is_held(entry: dict[str, Any], expected: I
         ({}, "container", {}, "container"),
         ({"isolation": "none"}, "sandbox", {}, "none"),
         ({"isolation": "sandbox"}, "none", {"s": ""}, "sandbox"),
-        ({"command": "/usr/bin/docker"}, "sandbox", {}, "none"),
-        ({"command": "/home/x/docker"}, "sandbox", {}, "sandbox"),
-        ({"command": "docker", "env": {"PATH": "/home/x"}}, "sandbox", {}, "sandbox"),
+        ({"command": "/usr/bin/docker", "args": RUN}, "sandbox", {}, "none"),
+        ({"command": "docker", "args": ["container", *RUN]}, "sandbox", {}, "none"),
+        ({"command": "/home/x/docker", "args": RUN}, "sandbox", {}, "sandbox"),
+        ({"command": "docker", "args": RUN, "env": {"PATH": "/home/x"}}, "sandbox", {}, "sandbox"),
+        ({"command": "podman", "args": ["unshare", "python3", "srv.py"]}, "auto", {}, "sandbox"),
+        ({"command": "docker", "args": ["mcp", "gateway", "run"]}, "sandbox", {}, "sandbox"),
+        ({"command": "podman", "args": ["--runtime=/home/x/y", *RUN]}, "container", {}, "container"),
         ({"command": None, "args": None, "url": "http://localhost/mcp"}, "sandbox", {}, "none"),
     ],
 )
@@ -86,13 +93,14 @@ def test_how_a_server_is_held_is_one_word() -> None:
         {
             "a": server(),
             "b": server(isolation="none"),
-            "c": server(command="podman"),
+            "c": server(command="podman", args=RUN),
             "d": parse_entry("d", {"url": "http://localhost/mcp"})[0],
+            "e": server(command="podman", args=["unshare", "x"], isolation="none"),
         },
         "auto",
         {},
     )
-    assert [describe_isolation(config) for config in shown.values()] == ["sandbox", "none", "container", ""]
+    assert [describe_isolation(config) for config in shown.values()] == ["sandbox", "none", "container", "", "none"]
 
 
 @pytest.mark.parametrize(
@@ -109,6 +117,13 @@ def test_how_a_server_is_held_is_one_word() -> None:
         ({"isolation": {"image": "x/y"}}, "container of that image"),
         ({"isolation": {"mode": "sandbox", "allow": {"read": ["~/.ssh"]}}}, "allow.read names ~/.ssh"),
         ({"isolation": {"allow": {}}, "args": ["/home/u"]}, "args[0] names /home/u: it is not open"),
+        ({"command": "podman", "args": ["unshare", "/home/u"], "allow": {}}, "args[1] names /home/u: it is not open"),
+        (
+            {"allow": {"network": ["a.example", "b.example"]}},
+            "allow.network names a.example, b.example: once you approve",
+        ),
+        ({"allow": {"network": True}}, "allow.network names all hosts: once you approve, the server may open"),
+        ({"env": {"CONTAINERS_CONF": "x"}}, "The variable CONTAINERS_CONF can make the program load"),
     ],
 )
 def test_a_reviewer_reads_what_a_waiting_server_would_reach(entry: dict[str, Any], warning: str) -> None:
@@ -116,6 +131,39 @@ def test_a_reviewer_reads_what_a_waiting_server_would_reach(entry: dict[str, Any
     waiting = {"command": "x", "quarantined": True} | entry
     assert any(warning in each for each in warnings_about(waiting))
     assert warnings_about({"command": "x"} | entry) == []
+
+
+def test_what_an_engine_mounts_is_not_said_to_be_closed() -> None:
+    """Its options open it, of which the reviewer is told."""
+    args = ["run", "-v", "/:/h", "--privileged", "image", "/srv/x.py"]
+    found = warnings_about({"command": "docker", "args": args, "allow": {"network": False}, "quarantined": True})
+    assert [each.partition(" of ")[0] for each in found] == ["The option '-v'", "The option '--privileged'"]
+    assert found == warnings_about({"command": "docker", "args": args, "allow": {}, "quarantined": True})
+
+
+def test_a_reviewer_reads_which_project_the_servers_script_opens(tmp_path: Path) -> None:
+    """The first script alone is the program's own; what is in its project is not said to be closed."""
+    own, other = (tmp_path / name / "src" / "tool.py" for name in ("own", "other"))
+    for script in (own, other):
+        script.parent.mkdir(parents=True)
+        script.touch()
+        (script.parents[1] / "pyproject.toml").touch()
+    args = ["-u", str(own), str(other), f"--data={own.parents[1]}/plans.txt"]
+    waiting: dict[str, Any] = {"command": "python", "args": args, "allow": {}, "quarantined": True}
+    assert warnings_about(waiting) == [
+        f"{own} is the program's own script: the server reads {own.parents[1]}, with all that is in it.",
+        f"args[2] names {other}: it is not open to the server; to let it, say mcpproxy server allow.",
+    ]
+    by_cwd = waiting | {"args": ["tool.py"], "cwd": str(own.parent)}
+    assert warnings_about(by_cwd) == [
+        f"tool.py is the program's own script: the server reads {own.parents[1]}, with all that is in it."
+    ]
+    told = warnings_about(waiting | {"args": ["${HOME}/a/tool.py", str(own.parent)]})
+    assert [each for each in told if "own script" in each or "is not open" in each] == [
+        "${HOME}/a/tool.py is the program's own script, once it is there: the server reads the project around it, "
+        "with all that is in it."
+    ]
+    assert "own script, once" in warnings_about(waiting | {"args": ["a\0b.py"]})[0]
 
 
 def test_files_that_hold_secrets_of_the_gateway_are_guarded(tmp_path: Path) -> None:
@@ -134,8 +182,15 @@ def test_how_a_server_is_held_is_said_in_words() -> None:
         "It reads its own program with the project and runtimes around it."
     )
     assert explain_isolation("sandbox", reach) == expected
+    projects = {**reach, "projects": ["/p", "/q"]}
+    assert "It reads its own program with /p, /q and runtimes around it." in explain_isolation("sandbox", projects)
     nothing = {"read": [], "write": [], "network": True}
     assert "it may reach none; it may open network" in explain_isolation("container", nothing)
     assert explain_isolation("container", None) == "It runs in a container."
+    assert explain_isolation("container", None, {"command": "docker", "args": RUN}) == "It runs in a container."
+    opening = {"command": "nerdctl", "args": ["run", "--privileged", "image"]}
+    assert explain_isolation("container", None, opening) == (
+        "It runs in a container, and can reach what its options open."
+    )
     assert "can approve itself" in explain_isolation("none", reach)
     assert explain_isolation("", None) == ""

@@ -17,9 +17,10 @@ from test_operator_doors import PROGRAM, UPSTREAM
 from smart_mcp_proxy import __version__
 from smart_mcp_proxy.errors import RefusedError
 from smart_mcp_proxy.gateway.admin.agent_tokens import Scope
-from smart_mcp_proxy.gateway.admin.doors import AgentCaller
+from smart_mcp_proxy.gateway.admin.doors import AgentCaller, OperatorDoors
 from smart_mcp_proxy.io import server_processes
 from smart_mcp_proxy.models import CallRequest
+from smart_mcp_proxy.servers.entry import parse_entry
 from smart_mcp_proxy.upstream.confinement.sandbox import find_way
 from smart_mcp_proxy.web.stdio.joined import Hello, JoinService
 
@@ -138,6 +139,16 @@ async def test_a_token_lets_in_what_a_server_started(tmp_path: Path) -> None:
         doors = [_spell_door(agents.there.base, era, Authorization=f"Bearer {made.secret}") for era in ERAS]
         (tmp_path / "doors").write_text("\n".join(doors) + "\n")
         assert [status for status, _ in await agents.let_server_reach("grandchild")] == [200, 200]
+
+
+@pytest.mark.parametrize(
+    ("entry", "is_let_in"), [({"command": "docker", "args": ["run", "x"]}, False), ({"url": "http://h/mcp"}, True)]
+)
+async def test_clients_are_looked_at_where_a_command_makes_a_container(entry: dict[str, Any], is_let_in: bool) -> None:
+    """Its own process is one of this machine; only where no server has any is everybody let in at once."""
+    servers = {"s": parse_entry("s", entry)[0]}
+    doors = OperatorDoors(running=dict, servers=lambda: servers, record=lambda _: None, clock=lambda: 0.0)
+    assert doors.knows(("127.0.0.1", 1), ("127.0.0.1", 2)) is is_let_in
 
 
 @pytest.mark.long  # a third of a second of processor time

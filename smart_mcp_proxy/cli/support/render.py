@@ -55,7 +55,7 @@ def format_waiting_hint(server: Mapping[str, Any]) -> str:
 def say_isolation(page: Mapping[str, Any]) -> None:
     """Tell people how a server is held and what it may reach; with your rights, that is a warning."""
     mode = page.get("isolation", "")  # a gateway of an earlier version does not say it
-    if words := explain_isolation(mode, page.get("reach")):
+    if words := explain_isolation(mode, page.get("reach"), page.get("config")):
         told = f"{page['name']}: {words}"
         warn(told) if mode == "none" else say(told)
 

@@ -20,7 +20,7 @@ from smart_mcp_proxy.io.server_processes import (
     is_still,
     may_gain_privileges,
 )
-from smart_mcp_proxy.servers import ServerConfig, has_process_here
+from smart_mcp_proxy.servers import ServerConfig
 from smart_mcp_proxy.telemetry import Activity, get_logger
 
 TELL_S: Final = 60.0
@@ -119,12 +119,16 @@ class OperatorDoors:
 
     def knows(self, client: Address | None, server: Address | None) -> bool:
         """Whether a connection of an agent can be let in at once: a process that was let in before made it."""
-        if client is None or server is None or not any(map(has_process_here, self.servers().values())):
+        if client is None or server is None or not self._has_processes():
             return True
         found = ask_connection(client, server)
         if found is None or found.inode == 0:
             return False
         return _is_strangers(found.uid) or self._strangers.hold(found.inode, is_near=True)
+
+    def _has_processes(self) -> bool:
+        """Whether a server is started here, also one whose command makes a container."""
+        return any(each.transport == "stdio" for each in self.servers().values())
 
     def _refuse(self, server: str, error: RefusedError, pid: int = 0) -> NoReturn:
         """Tell it once a minute and server; of an agent's process, whose number is given, once only."""

@@ -56,8 +56,8 @@ LEFT_OUT: Final = re.compile(
     r"XDG_(?:CACHE|CONFIG|DATA|STATE)_HOME|XDG_RUNTIME_DIR|(?:UV|PIP|npm_config)_CACHE(?:_DIR)?", re.IGNORECASE
 )
 """Variables that lead to folders which all programs of the user share: the private home has each of them."""
-PROJECT_MARKS: Final = ("package.json", "pyproject.toml", "node_modules", "setup.py", "deno.json", "go.mod", ".venv")
-SCRIPT: Final = re.compile(r".+\.(?:py|js|mjs|cjs|ts|mts|sh|rb|jar|php|pl|wasm)$")
+OF_PROGRAMS: Final = re.compile(r"\..*|snap|Library", re.DOTALL)
+"""Entries of a home in which programs keep what is theirs: keys, cookies, profiles of browsers."""
 OF_THE_HOST: Final = re.compile(r"PATH|SHELL|USER|LOGNAME|NVM_DIR|UV_\w*PYTHON\w*|UV_TOOL_DIR|PIP_PYTHON|XDG_\w+")
 """Variables that mean nothing in a container, which has programs of its own."""
 STEERS_ENGINES: Final = re.compile(

@@ -7,24 +7,25 @@ import shutil
 import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
+from dataclasses import replace
 from hashlib import sha256
 from pathlib import Path
 from typing import Final, NamedTuple
+from urllib.parse import unquote
 
 from smart_mcp_proxy.errors import ConfigError
 from smart_mcp_proxy.servers import ServerConfig, expand, find_known_server, has_process_here
 from smart_mcp_proxy.servers.config import Allowance
-from smart_mcp_proxy.servers.isolation import DATABASE, is_loose_database
+from smart_mcp_proxy.servers.isolation import DATABASE, PACKAGES, SCRIPT, find_project, is_loose_database, list_scripts
 from smart_mcp_proxy.upstream.confinement.places import (
     FILE_VARIABLE,
     GROWING,
     INSTALLATION_MARKS,
     LEFT_OUT,
+    OF_PROGRAMS,
     PRIVATE,
-    PROJECT_MARKS,
     RUNNER_FILES,
     RUNTIMES,
-    SCRIPT,
     SYSTEM,
 )
 
@@ -36,10 +37,11 @@ OWN_CODE: Final = (_PACKAGE, *([] if sys.prefix == sys.base_prefix else [Path(sy
 _NOT_IN_NAMES: Final = re.compile(r"[^A-Za-z0-9._-]+")
 _PATH: Final = re.compile(r"(?:^|=|file://|:///)(/[^\0]*)$")
 """A path in an argument: alone, or after `=` or a scheme."""
+_OF_HOME: Final = re.compile(r"(?:^|(?<=[=,:]))~(?=/)")
+"""The home in an argument: programs put their own for it, where a link leads to what is open."""
 _LINKED_PATH: Final = re.compile(r"""(?:^|["'])(/[^"'\n]+)""", re.MULTILINE)
 _PROGRAM_KEYS: Final = ("command", "args", "env", "cwd", "working_dir")
-_PACKAGES: Final = "node_modules"
-_MOST_PARENTS: Final = 4
+_RUNNERS: Final = ("npx", "uvx", "bunx", "dnx")
 _MOST_BYTES: Final = 1 << 16
 
 
@@ -186,22 +188,44 @@ def find_shown_paths(config: ServerConfig, environ: Mapping[str, str]) -> Allowa
     if config.isolation.allow is None and not config.quarantined:  # before an approval nothing is read for an entry
         with suppress(ConfigError):
             config = expand(config, environ, keyring_get=lambda name: name)  # a path is no secret of the keyring
-    return find_open_paths(config, Path(config.cwd or ".").absolute())
+    return name_reach(config)
+
+
+def name_reach(config: ServerConfig) -> Allowance:
+    """Name what a server reaches of its user's, as `find_open_paths`, with the projects of its scripts."""
+    home, cwd = Path.home().resolve(), Path(config.cwd or ".").absolute()
+    named = find_open_paths(config, cwd)
+    changed = [path.resolve() for path in _resolve(named.write, home, cwd)]
+    return replace(named, projects=tuple(dict.fromkeys(map(str, _find_projects(config, home, cwd, changed)))))
 
 
 def find_named_paths(config: ServerConfig, cwd: Path) -> Allowance:
     """Paths that an entry names: working directory, and existing ones in arguments and variables."""
     own = config.raw.get("env")
-    texts = [*config.args, *(config.env.get(name, "") for name in (own if isinstance(own, Mapping) else ()))]
+    words = [word for word in config.args if not word.startswith(("-", "."))]
+    package = words[:1] if config.command.rpartition("/")[2] in _RUNNERS else []  # a folder of its name is not meant
     found = [cwd] if config.cwd else []
-    for text in texts:
-        match = _PATH.search(text)
-        path = Path(match[1]) if match else cwd / text
-        if DATABASE.fullmatch(path.name) and not is_loose_database(path):  # it may be yet to be made
-            path = path.parent
-        if (match or "/" in text) and not SCRIPT.fullmatch(text) and os.path.exists(path):
-            found.append(path)
+    for text in config.args:
+        found += _find_path(text, cwd) or ([] if text in package else _find_words(text, cwd))
+    for name in own if isinstance(own, Mapping) else ():
+        found += _find_path(config.env.get(name, ""), cwd)
     return Allowance(write=tuple(map(str, found)))
+
+
+def _find_path(text: str, cwd: Path) -> list[Path]:
+    text = unquote(text) if "file://" in text else _OF_HOME.sub(lambda _: str(Path.home()), text)
+    match = _PATH.search(text)
+    path = Path(match[1]) if match else cwd / text
+    if DATABASE.fullmatch(path.name) and not is_loose_database(path):  # it may be yet to be made
+        path = path.parent
+    return [path] if (match or "/" in text) and not SCRIPT.fullmatch(text) and os.path.exists(path) else []
+
+
+def _find_words(text: str, cwd: Path) -> list[Path]:
+    """Paths of which an argument is a list, if each exists; one without a slash is a folder."""
+    words = re.split("[,:]", _OF_HOME.sub(lambda _: str(Path.home()), text).rpartition("=")[2])
+    are_paths = all(os.path.exists(cwd / word) if "/" in word else os.path.isdir(cwd / word) for word in words)
+    return [cwd / word for word in words] if are_paths and all(words) and not SCRIPT.fullmatch(text) else []
 
 
 def _choose_cwd(config: ServerConfig, cwd: Path, folder: PrivateFolder) -> str:
@@ -216,7 +240,7 @@ class Carving:
     """Folders without the entries that nobody means by naming them.
 
     Args:
-        home: The user's: of a folder that holds it, its hidden entries are left out.
+        home: The user's: of a folder that holds it, what programs keep there is left out.
         guarded: Never reached.
 
     Attributes:
@@ -246,7 +270,7 @@ class Carving:
     def _carve(self, path: Path, *, is_named: bool) -> Iterator[str]:
         if not self._guarded.isdisjoint((path, *path.parents)):
             return
-        if not is_named and path.parent == self._home and path.name.startswith("."):
+        if not is_named and path.parent == self._home and OF_PROGRAMS.fullmatch(path.name):
             return
         is_above_home = path in self._above_home
         if not (is_above_home or path in self._above_guarded) or not os.path.isdir(path):
@@ -292,9 +316,13 @@ def _find_own_package(
     if config.isolation.mode != "container":  # that has an image with programs
         command = str(cwd / config.command) if "/" in config.command else config.command
         yield from _find_programs(command, environ.get("PATH", ""), home, changed)
-    scripts = (cwd / word for word in (config.command, *config.args) if SCRIPT.fullmatch(word))
+    yield from _find_projects(config, home, cwd, changed)
+
+
+def _find_projects(config: ServerConfig, home: Path, cwd: Path, changed: Sequence[Path]) -> Iterator[Path]:
+    scripts = (cwd / word for word in list_scripts(config))
     for script in _drop_led_out(filter(os.path.isfile, scripts), changed):
-        yield _find_project(script.resolve(), home)
+        yield find_project(script.resolve(), home)
 
 
 def _find_programs(command: str, path: str, home: Path, changed: Sequence[Path]) -> Iterator[Path]:
@@ -306,8 +334,8 @@ def _find_programs(command: str, path: str, home: Path, changed: Sequence[Path])
             yield from _find_installation(folder.resolve(), home, changed)
     for named in _drop_led_out([program], changed):
         yield named
-        if _PACKAGES in real.parts:  # npm puts a link to a package's program beside the packages
-            yield _find_project(real, home)
+        if PACKAGES in real.parts:  # npm puts a link to a package's program beside the packages
+            yield find_project(real, home)
     yield from _find_installation(real.parent, home, changed)
 
 
@@ -336,16 +364,6 @@ def _find_linked_sources(root: Path) -> Iterator[Path]:
         for file in (*packages.glob("*.pth"), *packages.glob("__editable__*.py")):
             found = _LINKED_PATH.finditer(file.read_text("utf-8", "replace"))
             yield from (Path(each[1]) for each in found if os.path.isdir(each[1]))
-
-
-def _find_project(script: Path, home: Path) -> Path:
-    """The folder that a script is part of; the script itself where that would be a whole home."""
-    shared = [folder for folder in script.parents if folder.name == _PACKAGES]
-    if shared:  # what a package needs stands beside it, or further up
-        return shared[-1]
-    folders = [folder for folder in script.parents[:_MOST_PARENTS] if folder != home and folder not in home.parents]
-    marked = (folder for folder in folders if any((folder / mark).exists() for mark in PROJECT_MARKS))
-    return next(marked, folders[0] if folders else script)
 
 
 def _find_named_files(environ: Mapping[str, str]) -> Iterator[Path]:

@@ -42,8 +42,8 @@ from smart_mcp_proxy.upstream.confinement.reach import (
     ServerReach,
     Shelter,
     choose_private_folder,
-    find_open_paths,
     make_private_folder,
+    name_reach,
     plan_reach,
     write_program,
 )
@@ -189,7 +189,7 @@ def _make_folder(config: ServerConfig, shelter: Shelter | None) -> PrivateFolder
 
 def _tell_reach(config: ServerConfig, folder: PrivateFolder) -> None:
     """Log what of the user's a server reaches: at its first start, and once that is another."""
-    words = explain_isolation("sandbox", asdict(find_open_paths(config, Path(config.cwd or ".").absolute())))
+    words = explain_isolation("sandbox", asdict(name_reach(config)))
     told, mark = folder.path.with_name(f"{folder.path.name}.told"), hash_text(words)
     if _log.isEnabledFor(logging.INFO) and not (told.exists() and told.read_bytes() == mark):
         _log.info("server %s: %s", config.name, words)

@@ -1,6 +1,7 @@
 """What a confined server may reach, worked out without starting anything."""
 
 import os
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -50,6 +51,35 @@ def test_a_script_is_read_with_its_project(home: Path) -> None:
     alone.write_text("")
     reach = planned(home, args=[str(alone)])
     assert str(alone) in reach.read and str(home) not in reach.read
+
+
+def test_only_the_first_script_is_the_programs_own_where_paths_are_proposed(home: Path) -> None:
+    """So an argument of an agent opens no project beside it; what a variable holds is no script that was shown."""
+    script = home / "project" / "src" / "server.js"
+    others = [home / name / "tool.py" for name in ("tools", "venv")]
+    for other in others:
+        other.touch()
+    args = [str(script), *map(str, others)]
+    assert {f"{home}/project", f"{home}/tools", f"{home}/venv"} <= set(planned(home, args=args).read)
+    read = planned(home, args=args, allow={}).read
+    assert f"{home}/project" in read and not {f"{home}/tools", f"{home}/venv"} & set(read)
+    assert f"{home}/tools" not in planned(home, args=["gone.py", str(others[0])], allow={}).read
+    entry = {"command": "python", "args": ["${file:/x}", "-", *args[:1]], "allow": {}}
+    config = replace(parse_entry("s", entry)[0], args=(str(others[0]), "-", str(script)))
+    assert reach.name_reach(config).projects == (f"{home}/project",)
+
+
+def test_what_is_shown_names_the_projects_of_scripts(home: Path) -> None:
+    """Each once, and none that a link leads to which the server may change."""
+    scripts = [str(home / "project" / "src" / name) for name in ("server.js", "other.js")]
+    (home / "project" / "src" / "other.js").touch()
+    (home / "tools" / "evil.py").touch()
+    (home / "project" / "evil.py").symlink_to(home / "tools" / "evil.py")
+    config, _ = parse_entry("s", {"command": "node", "args": scripts})
+    shown = reach.find_shown_paths(config, {})
+    assert shown is not None and shown.projects == (f"{home}/project",)
+    led, _ = parse_entry("s", {"command": "node", "args": [f"{home}/project", f"{home}/project/evil.py"]})
+    assert reach.name_reach(led).projects == ()
 
 
 def test_an_installed_package_is_read_with_those_beside_it(home: Path) -> None:
@@ -221,6 +251,74 @@ def test_existing_paths_of_arguments_are_open(home: Path, argument: str, found: 
     assert write == ([found.format(home=home)] if found else [])
 
 
+@pytest.mark.parametrize(
+    ("argument", "found"),
+    [
+        (".", [""]),
+        ("..", [".."]),
+        ("project", ["project"]),
+        ("--root=project", ["project"]),
+        ("--root=./project", ["project"]),
+        ("project:tools/bin", ["project", "tools/bin"]),
+        ("--dirs=project,tools", ["project", "tools"]),
+        ("{home}/project:~/tools", ["project", "tools"]),
+        ("file://{home}/a%20b", ["a b"]),
+        ("project,nothing", []),
+        ("project,", []),
+        ("file", []),
+        ("--root=file", []),
+        ("project/src/server.js", []),
+        ("--root=", []),
+        ("", []),
+    ],
+)
+def test_words_of_arguments_that_name_folders_are_open(
+    home: Path, monkeypatch: pytest.MonkeyPatch, argument: str, found: list[str]
+) -> None:
+    """In the working directory, also several in a list, of which each has to be there."""
+    monkeypatch.setenv("HOME", str(home))
+    (home / "work" / "a b").mkdir(parents=True)
+    (home / "a b").mkdir()
+    (home / "file").write_text("")
+    monkeypatch.chdir(home)
+    named = reach.find_named_paths(parse_entry("s", {"command": "x", "args": [argument.format(home=home)]})[0], home)
+    assert list(named.write) == [str(home / path) for path in found]
+
+
+def test_a_runners_package_and_variables_open_no_folder_by_a_word(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A clone of the package in the working directory is not meant, nor are folders that programs are looked for in."""
+    monkeypatch.chdir(home)
+    entry = {"args": ["-y", "project", "tools"], "env": {"MODE": "venv", "PATH": f"{home}/venv/bin:{home}/tools/bin"}}
+    found = [path for path in planned(home, command="npx", **entry).write if "/sandbox/" not in path]
+    assert found == [f"{home}/tools"]
+
+
+@pytest.mark.parametrize(
+    ("argument", "found"),
+    [
+        ("~/project", "project"),
+        ("--root=~/project", "project"),
+        ("~/project/new.db", "project"),
+        ("~/x.db", "x.db"),
+        ("~/nothing", None),
+        ("~project", None),
+        ("~", None),
+        ("of ~/project", None),
+    ],
+)
+def test_a_tilde_in_an_argument_is_the_users_home(
+    home: Path, monkeypatch: pytest.MonkeyPatch, argument: str, found: str | None
+) -> None:
+    """In its own home the server finds a link there; what an agent has named stays closed."""
+    monkeypatch.setenv("HOME", str(home))
+    (home / "x.db").write_text("")
+    reach = planned(home, args=[argument])
+    opened = [path for path in reach.write if "/sandbox/" not in path]
+    assert opened == ([f"{home}/{found}"] if found else [])
+    assert (reach.links.get(found) == f"{home}/{found}") if found else ("project" not in reach.links)
+    assert not [path for path in planned(home, args=[argument], allow={}).write if "/sandbox/" not in path]
+
+
 def test_a_database_in_the_home_itself_opens_nothing_else(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """All that is there would be open for the sake of its journal; what is shown says what it lacks."""
     monkeypatch.setenv("HOME", str(home))
@@ -253,12 +351,14 @@ def test_bubblewrap_mounts_nothing_twice(home: Path) -> None:
 
 
 def test_carving_keeps_guarded_and_hidden_entries_out(home: Path) -> None:
-    """Also below a path that holds the whole home; a hidden folder that is named itself is open."""
-    (home / "data").mkdir()
+    """Also below a path that holds the whole home; a hidden folder or one of programs that is named itself is open."""
+    for folder in ("data", "snap/firefox", "Library/Cookies"):
+        (home / folder).mkdir(parents=True)
     carve = Carving(home, (home / "data",))
     kept = set(carve.each([home]))
     assert kept == {str(home / name) for name in ("project", "venv", "tools")}
-    assert set(carve.each([home / ".ssh"])) == {str(home / ".ssh")}
+    for folder in (".ssh", "snap", "Library/Cookies"):
+        assert set(carve.each([home / folder])) == {str(home / folder)}
     assert list(carve.each([home / "data", home / "data" / "x"])) == []
     assert str(home / ".ssh") not in set(carve.each([home.parent]))
 

@@ -187,7 +187,11 @@ async def allow_server(
     _require_process(page)
     reach, outer = page["reach"], page["config"].get("isolation")
     allow = {
-        "read": [*dict.fromkeys([*reach["read"], *(_check_path(path, guarded) for path in read or ())])],
+        "read": [
+            *dict.fromkeys(
+                [*reach["read"], *reach.get("projects", ())[1:], *(_check_path(path, guarded) for path in read or ())]
+            )
+        ],
         "write": [*dict.fromkeys([*reach["write"], *(_check_path(path, guarded) for path in write or ())])],
         "network": _choose_network(reach["network"], network or ()),
     }
@@ -200,7 +204,7 @@ async def allow_server(
         show_json(done | {"allow": allow})
         return
     report_change(done, as_json=False)
-    say(explain_reach(allow))
+    say(explain_reach({**reach, **allow}))
     if page["isolation"] == "none":
         warn(f"It runs unconfined, which none of that changes. Confine it: mcpproxy server isolate {shell_word(name)}")
 

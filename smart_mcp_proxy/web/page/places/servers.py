@@ -104,7 +104,7 @@ async def _one(visit: PageVisit, name: str, *, entry: str | None = None, problem
         problem,
         server=server,
         warnings=warnings_about(server["config"]),
-        held=explain_isolation(server["isolation"], server["reach"]),
+        held=explain_isolation(server["isolation"], server["reach"], server["config"]),
         sign_in=sign_in,
         logs=logs,
         tools=tools,

@@ -79,7 +79,8 @@ def test_all_are_those_that_run_unconfined_and_do_not_say_so(home: Path, run: Ru
 )
 def test_what_cannot_be_isolated_is_said(home: Path, run: Run, words: list[str], told: str) -> None:
     """Before anything is asked or changed."""
-    write(home, a={"command": "x"}, remote={"url": "http://127.0.0.1:9/mcp"}, docker={"command": "docker"})
+    docker = {"command": "docker", "args": ["run", "x"]}
+    write(home, a={"command": "x"}, remote={"url": "http://127.0.0.1:9/mcp"}, docker=docker)
     done = run("server", "isolate", *words)
     assert done.status == 2 and told in done.err
 
@@ -209,6 +210,20 @@ def test_a_look_at_a_server_says_how_it_is_held(home: Path, run: Run, words: lis
     assert f"s: It runs in a sandbox. Of your files it may change {home};" in held.err
     write(home, s={"command": "x", "isolation": "none", "quarantined": waits})
     assert "warning: s: It runs unconfined" in run("server", *words, stdin="n\n", at_terminal=True).err
+
+
+def test_a_second_script_keeps_its_project_when_something_is_allowed(home: Path, run: Run) -> None:
+    """From then on only the first is the program's own."""
+    scripts = [home / name / "x.py" for name in ("one", "two")]
+    for script in scripts:
+        script.parent.mkdir()
+        script.touch()
+    write(home, s={"command": sys.executable, "args": [str(script) for script in scripts]})
+    assert run("server", "allow", "s", "--network", "off").status == 0
+    assert stored(home)["s"]["allow"]["read"] == [str(home / "two")]
+    done = run("server", "allow", "s", "--read", str(home))
+    assert stored(home)["s"]["allow"]["read"] == [str(home / "two"), str(home)]
+    assert f"its own program with {home}/one and runtimes" in done.err
 
 
 @pytest.mark.long  # a third of a second of processor time
