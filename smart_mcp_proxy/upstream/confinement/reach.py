@@ -1,6 +1,5 @@
 """Reach of a confined server, from its entry, its environment and the files that are there."""
 
-import json
 import os
 import re
 import shutil
@@ -40,7 +39,6 @@ _PATH: Final = re.compile(r"(?:^|=|file://|:///)(/[^\0]*)$")
 _OF_HOME: Final = re.compile(r"(?:^|(?<=[=,:]))~(?=/)")
 """The home in an argument: programs put their own for it, where a link leads to what is open."""
 _LINKED_PATH: Final = re.compile(r"""(?:^|["'])(/[^"'\n]+)""", re.MULTILINE)
-_PROGRAM_KEYS: Final = ("command", "args", "env", "cwd", "working_dir")
 _RUNNERS: Final = ("npx", "uvx", "bunx", "dnx")
 _MOST_BYTES: Final = 1 << 16
 
@@ -95,16 +93,10 @@ class ServerReach(NamedTuple):
     links: Mapping[str, str]
 
 
-def choose_private_folder(shelter: Shelter, server: str, program: str = "") -> PrivateFolder:
-    """The private folder of a server; other names, or programs of a name, never share one."""
-    digest = sha256(f"{server}\0{program}".encode()).hexdigest()[:16]  # nobody finds another program with these 64 bits
-    name = f"{_NOT_IN_NAMES.sub('_', server)[:40]}-{digest}"
+def choose_private_folder(shelter: Shelter, server: str) -> PrivateFolder:
+    """The private folder of a server; other names never share one."""
+    name = f"{_NOT_IN_NAMES.sub('_', server)[:40]}-{sha256(server.encode()).hexdigest()[:8]}"
     return PrivateFolder(shelter.root / name, shelter.guarded)
-
-
-def write_program(config: ServerConfig) -> str:
-    """Write down what an entry starts, as it says that: its placeholders may stand for anything."""
-    return json.dumps([config.isolation.image, *map(config.raw.get, _PROGRAM_KEYS)], sort_keys=True)
 
 
 def make_private_folder(folder: PrivateFolder, links: Mapping[str, str]) -> None:

@@ -45,7 +45,6 @@ from smart_mcp_proxy.upstream.confinement.reach import (
     make_private_folder,
     name_reach,
     plan_reach,
-    write_program,
 )
 from smart_mcp_proxy.upstream.confinement.spawn import start_confined
 
@@ -174,17 +173,16 @@ def _mark_folder(reach: ServerReach, folder: PrivateFolder) -> None:
 
 
 def _make_folder(config: ServerConfig, shelter: Shelter | None) -> PrivateFolder:
-    program = write_program(config)
     if shelter is not None:
         try:
-            folder = choose_private_folder(shelter, config.name, program)
+            folder = choose_private_folder(shelter, config.name)
             make_private_folder(folder, {})
         except OSError as exc:
             _log.warning("server %s has a private folder that ends with the gateway: %s", config.name, exc)
         else:
             return folder
     guarded = () if shelter is None else shelter.guarded
-    return choose_private_folder(Shelter(Path(_temporary_root().name), guarded), config.name, program)
+    return choose_private_folder(Shelter(Path(_temporary_root().name), guarded), config.name)
 
 
 def _tell_reach(config: ServerConfig, folder: PrivateFolder) -> None:

@@ -356,21 +356,6 @@ async def test_its_home_is_its_own_and_stays(home: Home, way: str) -> None:
     assert private.stat().st_mode & 0o777 == 0o700
 
 
-@pytest.mark.parametrize(
-    "other", [{"args": [str(PROBE), "x"]}, {"env": {"PYTHONPATH": "/x"}}, {"cwd": "/usr"}, {"command": "python3"}]
-)
-def test_another_program_of_the_same_name_gets_another_home(home: Home, other: dict[str, Any]) -> None:
-    """It reads nothing that the one before it has left; what does not change the program leaves the home."""
-
-    def find_home(**entry: Any) -> str:
-        return sandbox.prepare_reach(probing("sandbox", **entry), home.environ, home.shelter()).variables["HOME"]
-
-    kept = Path(find_home(), "kept")
-    kept.write_text("x")
-    assert find_home(allow={"read": ["~/work"]}, limits={"open_files": 99}) == str(kept.parent)
-    assert find_home(**other) != str(kept.parent) and not Path(find_home(**other), "kept").exists()
-
-
 @pytest.mark.skipif(shutil.which("git") is None, reason="git is not installed")
 async def test_git_finds_who_commits_and_credentials_that_are_allowed(home: Home, way: str) -> None:
     """With the user's own settings, which name the helper."""
