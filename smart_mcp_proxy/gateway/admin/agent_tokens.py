@@ -270,7 +270,7 @@ class AgentTokens:
         _require_access(scope)
         self._catalog.seals.require_kept()
         if not self._catalog.is_sealed:
-            raise ConflictError(f"No token was made: {UNSEALED}.")
+            raise ConflictError(f"No token was made: {UNSEALED}.", hint="Run that, or bring the key back.")
         secret = PREFIX + secrets.token_urlsafe(TOKEN_BYTES)
         now_s = self._wall()
         token = AgentToken(

@@ -239,7 +239,7 @@ class Approvals:
             CatalogError: It could not be stored; then nothing is approved.
         """
         if not self.catalog.is_sealed:
-            raise ConflictError(f"Nothing was approved: {UNSEALED}.")
+            raise ConflictError(f"Nothing was approved: {UNSEALED}.", hint="Run that, or bring the key back.")
         keys = {self._key(name): hash_ for name, hash_ in seen.items()}
         every = {key: self.count_needed(extract_server_name(key.server)) for key in keys}
         needed = {key: number for key, number in every.items() if number > 1}
