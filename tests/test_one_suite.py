@@ -44,6 +44,7 @@ NAMED: Final = {
         for name in (
             "test_a_gateway_with_another_key_seals_nothing_of_others",
             "test_an_earlier_record_is_told_from_the_latest_after_a_stop",
+            "test_under_another_key_no_record_of_who_ran_unconfined_is_called_altered",
             "test_another_key_makes_an_edition_of_the_former_meaningless",
             "test_files_of_earlier_that_are_put_back_under_a_gateway_are_not_believed",
             "test_a_key_that_cannot_be_kept_seals_nothing",

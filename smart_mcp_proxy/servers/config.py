@@ -108,6 +108,7 @@ class ProcessLimits:
         memory_mb: Megabytes that each of them may take; in a container all together.
         open_files: Files that each of them may hold open.
         processes: How many there may be, threads counted; kept by containers and bubblewrap alone.
+        file_mb: Megabytes to which each file may grow that they write.
 
     Source: docs/isolation.md#limits
     """
@@ -115,6 +116,7 @@ class ProcessLimits:
     memory_mb: int | None = None
     open_files: int | None = None
     processes: int | None = None
+    file_mb: int | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,8 +16,16 @@ _MET: Final = {
     "memory_mb": re.compile(r"MemoryError|ENOMEM|out of memory|cannot allocate|bad_alloc|heap limit", re.IGNORECASE),
     "open_files": re.compile(r"EMFILE|too many open files", re.IGNORECASE),
     "processes": re.compile(r"EAGAIN|resource temporarily unavailable|can't start new thread", re.IGNORECASE),
+    "file_mb": re.compile(r"EFBIG|file too large|file size limit", re.IGNORECASE),
 }
 """Words by which programs say that they met a limit."""
+_OPTIONS: Final = {
+    "memory_mb": ("data", _MEGABYTE),
+    "open_files": ("nofile", 1),
+    "processes": ("nproc", 1),
+    "file_mb": ("fsize", _MEGABYTE),
+}
+"""Options of the program, and what one of the limit is there."""
 
 
 def limit_command(config: ServerConfig, path: str | None) -> tuple[str, ...]:
@@ -35,23 +43,17 @@ def limit_command(config: ServerConfig, path: str | None) -> tuple[str, ...]:
     command, limits = (config.command, *config.args), config.process_limits
     if limits.processes is not None and (config.isolation.mode != "sandbox" or not _counts_by_namespace()):
         raise refuse_process_limit(config)
-    if limits.memory_mb is None and limits.open_files is None and limits.processes is None:
+    asked = {name: limit for name in _OPTIONS if (limit := getattr(limits, name)) is not None}
+    if not asked:
         return command
     program = shutil.which(_PROGRAM, path=path)
     if program is None:
-        asked = next(name for name in _MET if getattr(limits, name) is not None)
-        raise _refuse(config, asked, f"the program {_PROGRAM} is missing", "install util-linux")
+        raise _refuse(config, next(iter(asked)), f"the program {_PROGRAM} is missing", "install util-linux")
     place = os.path.join(config.cwd or "", config.command) if "/" in config.command else config.command
     if shutil.which(place, path=path) is None:
         return command  # the error of its start is clearer than that of the program before it
-    words = [program]
-    if limits.memory_mb is not None:
-        words.append(f"--data={limits.memory_mb * _MEGABYTE}")
-    if limits.open_files is not None:
-        words.append(f"--nofile={limits.open_files}")
-    if limits.processes is not None:
-        words.append(f"--nproc={limits.processes}")
-    return *words, "--", *command
+    words = [f"--{_OPTIONS[name][0]}={limit * _OPTIONS[name][1]}" for name, limit in asked.items()]
+    return program, *words, "--", *command
 
 
 def container_limits(config: ServerConfig) -> Iterable[str]:
@@ -63,6 +65,9 @@ def container_limits(config: ServerConfig) -> Iterable[str]:
         yield f"--ulimit=nofile={limits.open_files}:{limits.open_files}"
     if limits.processes is not None:
         yield f"--pids-limit={limits.processes}"
+    if limits.file_mb is not None:
+        size = limits.file_mb * _MEGABYTE
+        yield f"--ulimit=fsize={size}:{size}"
 
 
 def hint_limit(config: ServerConfig, lines: Iterable[str]) -> str:

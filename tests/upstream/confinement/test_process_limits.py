@@ -43,6 +43,23 @@ async def test_a_server_starts_with_its_limits(tmp_path: Path, mode: str) -> Non
             await child.close()
 
 
+@pytest.mark.parametrize("mode", MODES)
+async def test_no_file_grows_beyond_its_limit(tmp_path: Path, mode: str) -> None:
+    """The server is told as its system tells programs of a full disk."""
+    script = "f = open('grown', 'wb', 0)\nprint(f.write(bytes(1 << 20)), flush=True)\nf.write(b'x')"
+    config = entry_with({"file_mb": 1}, isolation=mode, args=["-c", script], cwd=str(tmp_path))
+    lines: list[str] = []
+    with anyio.fail_after(20):
+        child = await ChildProcess.start(config, dict(os.environ), lines.append, None, Shelter(tmp_path / "shelter"))
+        try:
+            assert await child.read() == b"1048576\n"
+            assert await child.read() == b""
+        finally:
+            await child.close()
+    assert (tmp_path / "grown").stat().st_size == 1 << 20
+    assert hint_limit(config, lines) == " Its limits.file_mb is 1, which may be why."
+
+
 def test_a_server_without_limits_starts_by_its_own_command() -> None:
     """No program stands before it; nor does one where the command is not there, whose own error is clearer."""
     config = entry_with({"call_s": 5})
@@ -117,8 +134,9 @@ async def test_a_number_of_processes_is_refused_where_nothing_counts_them(
 
 def test_a_container_keeps_all_of_them() -> None:
     """In its engine's words."""
-    config = entry_with({"memory_mb": 512, "open_files": 99, "processes": 20})
-    assert list(container_limits(config)) == ["--memory=512m", "--ulimit=nofile=99:99", "--pids-limit=20"]
+    config = entry_with({"memory_mb": 512, "open_files": 99, "processes": 20, "file_mb": 1})
+    kept = ["--memory=512m", "--ulimit=nofile=99:99", "--pids-limit=20", "--ulimit=fsize=1048576:1048576"]
+    assert list(container_limits(config)) == kept
     assert list(container_limits(entry_with({}))) == []
 
 
@@ -129,6 +147,7 @@ def test_a_container_keeps_all_of_them() -> None:
         ({"memory_mb": 512}, "FATAL ERROR: Reached heap limit - JavaScript heap out of memory", "memory_mb is 512"),
         ({"open_files": 9}, "OSError: [Errno 24] Too many open files: '/x'", "open_files is 9"),
         ({"processes": 9}, "RuntimeError: can't start new thread", "processes is 9"),
+        ({"file_mb": 9}, "OSError: [Errno 27] File too large", "file_mb is 9"),
         ({"open_files": 9}, "MemoryError", ""),
         ({}, "MemoryError", ""),
     ],
