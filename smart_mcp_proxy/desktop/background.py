@@ -119,6 +119,9 @@ def _become(argv: list[str], listener: socket.socket, environ: Mapping[str, str]
             _, hard = resource.getrlimit(kind)
             with suppress(OSError, ValueError):  # macOS refuses what it calls unlimited
                 resource.setrlimit(kind, (hard, hard))
+    if hasattr(os, "sched_setaffinity"):
+        with suppress(OSError):
+            os.sched_setaffinity(0, range(os.cpu_count() or 1))  # less what its user may not have
     signal.pthread_sigmask(signal.SIG_SETMASK, ())
     for each in signal.valid_signals() - {signal.SIGKILL, signal.SIGSTOP}:
         with suppress(OSError, ValueError):

@@ -17,6 +17,7 @@ from smart_mcp_proxy.desktop.places import (
     make_private,
     meeting_point,
     names_relative_files,
+    read_network,
     read_option,
     server_source,
     shared_socket,
@@ -63,6 +64,7 @@ class Place:
             "source": self._meeting_point,
             "profile": self._profile,
             "settings": settings,
+            "network": read_network(),
         }
         return json.dumps({"join": said}).encode() + b"\n"
 

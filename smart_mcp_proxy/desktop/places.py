@@ -76,6 +76,14 @@ def names_relative_files(source: str, environ: Mapping[str, str]) -> bool:
     return _RELATIVE.search(text) is not None
 
 
+def read_network() -> int:
+    """Number of this process's network namespace; 0 where none is seen."""
+    try:
+        return os.stat("/proc/self/ns/net").st_ino
+    except OSError:  # not Linux, or hidden
+        return 0
+
+
 def sockets_folder(data_dir: str) -> str:
     """Folder of a data directory's sockets: its own, or a short one where its path is too long."""
     folder = os.path.join(data_dir, "run")

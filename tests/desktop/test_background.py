@@ -31,6 +31,7 @@ os.setpgid(0, 0)
 for each in range(2):
     os.dup2(int(sys.argv[1]), 900 + each, inheritable=True)
 resource.setrlimit(resource.RLIMIT_NOFILE, (128, resource.getrlimit(resource.RLIMIT_NOFILE)[1]))
+os.sched_setaffinity(0, [min(os.sched_getaffinity(0))])
 resource.setrlimit(resource.RLIMIT_CPU, (500, resource.getrlimit(resource.RLIMIT_CPU)[1]))
 signal.signal(signal.SIGUSR1, signal.SIG_IGN)
 signal.signal(signal.SIGCHLD, signal.SIG_IGN)
@@ -51,7 +52,7 @@ def read_open_files(pid: int) -> set[str]:
 
 @pytest.mark.long  # starts a gateway, seconds of it
 async def test_nothing_of_the_starter_is_taken(desk: Desk, tmp_path: Path) -> None:
-    """Session, group, folder, descriptors, umask, limits, signals and secrets of the starter stay with it."""
+    """Session, group, folder, files, umask, limits, processors, signals and secrets of the starter stay with it."""
     with (tmp_path / "kept").open("w") as kept:
         number = kept.fileno()
         program = (sys.executable, "-S", "-c", SOILED, str(number), *PROGRAM, "serve")
@@ -77,6 +78,7 @@ async def test_nothing_of_the_starter_is_taken(desk: Desk, tmp_path: Path) -> No
         for limit in (resource.RLIMIT_NOFILE, resource.RLIMIT_CPU):
             soft, hard = resource.prlimit(gateway, limit)
             assert soft == hard
+        assert os.sched_getaffinity(gateway) == os.sched_getaffinity(0)
         assert (desk.data_dir / "run").stat().st_mode & 0o777 == 0o700
         assert all(each.stat().st_mode & 0o077 == 0 for each in (desk.data_dir / "run").iterdir())
         client.process.kill()
@@ -191,14 +193,19 @@ async def test_two_long_paths_have_two_gateways(desk: Desk, tmp_path: Path) -> N
 
 
 @pytest.mark.long  # starts a gateway, seconds of it
-async def test_a_gateway_with_other_data_is_not_joined(desk: Desk) -> None:
-    """A socket that leads to a gateway of another data directory or server file is not enough to join it."""
+async def test_a_gateway_of_another_place_is_not_joined(desk: Desk) -> None:
+    """A socket that leads to a gateway of another data directory, server file or network is not enough to join it."""
     async with desk.client() as client:
         await client.greet()
         await desk.gateway()
         hello = json.loads(Place([], desk.environ()).hello())["join"] | {"directory": str(desk.home)}
-        for changed, why in (("data_dir", "has its data in"), ("source", "reads its servers")):
-            answer = _say(desk.socket, json.dumps({"join": hello | {changed: "/elsewhere"}}).encode() + b"\n")
+        places = (
+            ("data_dir", "/elsewhere", "has its data in"),
+            ("source", "/elsewhere", "reads its servers"),
+            ("network", hello["network"] + 1, "another network namespace"),
+        )
+        for changed, value, why in places:
+            answer = _say(desk.socket, json.dumps({"join": hello | {changed: value}}).encode() + b"\n")
             assert why in json.loads(answer)["alone"]
 
 

@@ -18,7 +18,7 @@ from anyio import move_on_after, to_thread
 from smart_mcp_proxy import __version__
 from smart_mcp_proxy.desktop.background import listen_at, lock_socket
 from smart_mcp_proxy.desktop.joining import peer_uid
-from smart_mcp_proxy.desktop.places import PREFIX, meeting_point, shared_socket
+from smart_mcp_proxy.desktop.places import PREFIX, meeting_point, read_network, shared_socket
 from smart_mcp_proxy.desktop.present import JoinedClient
 from smart_mcp_proxy.errors import ConfigError, RefusedError
 from smart_mcp_proxy.fastmcp_compat.paths import bind_joined
@@ -86,6 +86,7 @@ class Hello(msgspec.Struct, frozen=True):
         profile: The one that its client sees; empty for all.
         settings: Its client's variables that begin with `MCPPROXY_`.
         stays: Whether it is no door, but a gateway that does not end by itself and would like to be joined instead.
+        network: See `desktop.places.read_network`; 0 also where its program is too old to say it.
     """
 
     version: str
@@ -96,6 +97,7 @@ class Hello(msgspec.Struct, frozen=True):
     profile: str
     settings: dict[str, str]
     stays: bool = False
+    network: int = 0
 
 
 class _Greeting(msgspec.Struct, frozen=True):
@@ -129,6 +131,7 @@ class JoinService:
         words = [] if path is None else ["--config", str(path)]
         self._source = meeting_point(words, self.environ)
         self._data_dir = os.path.realpath(self.gateway.settings.data_dir)
+        self._network = read_network()
         self._joined = self.gateway.admin.joined
         self._joined.keep_alive_s = self.keep_alive_s
         self._tasks: set[asyncio.Task[None]] = set()
@@ -275,10 +278,8 @@ class JoinService:
             self.gateway.admin.doors.check_peer(peer, is_agent=True)
         except RefusedError as error:
             return {"alone": error.message}, own
-        if hello.data_dir != self._data_dir:
-            return {"alone": f"the gateway that runs here has its data in {self._data_dir}"}, own
-        if hello.source != self._source:
-            return {"alone": f"the gateway that runs here reads its servers from {self._source}"}, own
+        if elsewhere := self._find_other_place(hello):
+            return {"alone": f"the gateway that runs here {elsewhere}"}, own
         if self.keep_alive_s is not None and rank_version(hello.version) > rank_version(__version__):
             return await self._give_place(f"a newer program, {hello.version}, takes the place of this one"), own
         try:
@@ -296,6 +297,13 @@ class JoinService:
                     f"process {hello.pid}, which does not end by itself, is joined instead"
                 )
         return refused, theirs
+
+    def _find_other_place(self, hello: Hello) -> str:
+        if hello.data_dir != self._data_dir:
+            return f"has its data in {self._data_dir}"
+        if hello.source != self._source:
+            return f"reads its servers from {self._source}"
+        return "is in another network namespace" if hello.network not in (0, self._network) else ""
 
     async def _give_place(self, why: str) -> dict[str, Any]:
         log.info("%s", why)
