@@ -20,6 +20,8 @@ _DIGEST: Final = re.compile(r"sha256:[0-9a-f]{64}")
 _SHOWN_CHARS: Final = 80
 _FENCED: Final = re.compile(r"\A\ufeff?---[ \t]*\r?\n(.*?)^---[ \t]*\r?$", re.DOTALL | re.MULTILINE)
 _FRONTMATTER_CHARS: Final = 16_384
+_MOST_BRACKETS: Final = 200
+"""Opened in a frontmatter; the parser takes seconds for thousands within each other."""
 """A description has 1,024 at most; reading more than this takes long. Source: https://agentskills.io/specification"""
 _NAMED_FIELDS: Final = 3
 _MIDNIGHT: Final = re.compile(r"T00:00:00(?:\.0+)?(?:Z|\+00:00)")
@@ -121,6 +123,8 @@ def frontmatter_problem(text: str, stated: Mapping[str, Any]) -> str | None:
     fenced = _FENCED.match(text[:_FRONTMATTER_CHARS])
     if fenced is None:
         return "does not begin with frontmatter"
+    if fenced[1].count("[") + fenced[1].count("{") > _MOST_BRACKETS:
+        return "begins with frontmatter of too many brackets"
     try:
         found = yaml.compose(fenced[1], yaml.SafeLoader)
     except (yaml.YAMLError, ValueError, RecursionError):

@@ -6,9 +6,9 @@ import tokenize
 from statistics import median
 
 import pytest
-from syntax_trees import PACKAGE, package_trees
+from syntax_trees import PACKAGE, list_nodes, package_trees
 
-MAX_CODE_LINES = 64_828
+MAX_CODE_LINES = 64_847
 """Lines that hold code: without blank ones, comments and docstrings. A change that needs more raises it by what it
 adds, 1,500 at most, and says why: the last one, what audits of isolation and of the shared gateway found, added 288."""
 MAX_MEDIAN_FILE_LINES = 150
@@ -21,7 +21,7 @@ def count_code_lines(text: str, tree: ast.Module) -> int:
     """Lines with code: each that a token stands on, but for texts that nothing uses."""
     described = {
         line
-        for node in ast.walk(tree)
+        for node in list_nodes(tree)
         if isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant) and isinstance(node.value.value, str)
         for line in range(node.lineno, (node.end_lineno or node.lineno) + 1)
     }
