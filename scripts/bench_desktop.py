@@ -9,7 +9,7 @@ time is that of all processes, servers included, until every client has had an a
 measures calls through the door instead, beside a gateway of one client. Linux alone. Results go to bench-desktop.json
 and bench-desktop.md as well.
 
-    python scripts/bench_desktop.py --rounds 3 --mcp-compressor PATH
+    python scripts/bench_desktop.py --rounds 3 --mcp-hub PATH --mcp-compressor PATH
     python scripts/bench_desktop.py --calls
 """
 
@@ -57,7 +57,7 @@ def parsed() -> argparse.Namespace:
     parser.add_argument("--servers", type=int, default=10)
     parser.add_argument("--weight", choices=["raw", "sdk"], default="raw", help="servers of 10 MB or of 80 MB each")
     parser.add_argument("--only", nargs="+", help="ways whose names begin so")
-    parser.add_argument("--1mcp", dest="one_mcp", metavar="PATH", help="program of the npm package @1mcp/agent")
+    parser.add_argument("--mcp-hub", metavar="PATH", help="program of the npm package mcp-hub, mcp-remote beside it")
     parser.add_argument("--mcp-compressor", metavar="PATH", help="program of the PyPI package mcp-compressor")
     parser.add_argument("--calls", action="store_true", help="measure calls instead of starts")
     parser.add_argument("--seconds", type=float, default=2.0, help="of each measure of calls")
@@ -66,7 +66,7 @@ def parsed() -> argparse.Namespace:
 
 
 def measured_starts(folder: Path, options: argparse.Namespace) -> dict[str, Any]:
-    ways, notes = find_ways({"1mcp": options.one_mcp, "mcp-compressor": options.mcp_compressor})
+    ways, notes = find_ways({"mcp-hub": options.mcp_hub, "mcp-compressor": options.mcp_compressor})
     if options.only:
         ways = [way for way in ways if way.name.startswith(tuple(options.only))]
     place = make_place(folder / "home", options.weight, options.servers)

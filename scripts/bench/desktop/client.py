@@ -147,7 +147,7 @@ class Compressed:
 
 
 class Listed:
-    """1MCP: the list itself, with names such as `s0_1mcp_tool19`."""
+    """mcp-hub: the list itself, with names such as `s0__tool19`."""
 
     def __init__(self) -> None:
         self._names: list[str] = []

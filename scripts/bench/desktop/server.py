@@ -24,7 +24,6 @@ def serve_raw() -> None:
     hint = {"annotations": {"readOnlyHint": True}, "inputSchema": schema}
     info = {"serverInfo": {"name": "raw", "version": "1"}, "capabilities": {"tools": {}}}
     results: dict[str, dict[str, Any]] = {
-        "initialize": {"protocolVersion": "2025-11-25", **info},
         "tools/list": {"tools": [{"name": name, "description": text, **hint} for name, text in described()]},
         "tools/call": {"content": [{"type": "text", "text": "done"}]},
         "ping": {},
@@ -34,6 +33,8 @@ def serve_raw() -> None:
         if "id" not in message or "method" not in message:
             continue
         found = results.get(message["method"])
+        if message["method"] == "initialize":  # whichever version is asked for: peers know other ones
+            found = {"protocolVersion": message["params"]["protocolVersion"], **info}
         outcome = {"error": {"code": -32601, "message": "Method not found"}} if found is None else {"result": found}
         sys.stdout.write(json.dumps({"jsonrpc": "2.0", "id": message["id"], **outcome}) + "\n")
         sys.stdout.flush()

@@ -17,7 +17,7 @@ from bench.targets import free_port
 
 __all__ = ["Place", "Way", "find_ways", "make_place"]
 
-PEERS = {"1mcp": "BENCH_1MCP", "mcp-compressor": "BENCH_MCP_COMPRESSOR"}
+PEERS = {"mcp-hub": "BENCH_MCP_HUB", "mcp-compressor": "BENCH_MCP_COMPRESSOR"}
 """Programs of peers, and the environment variables that say where they are if not on the PATH."""
 _PASSED = ("PATH", "LANG", "LC_ALL")
 _READY_S = 60.0
@@ -102,8 +102,8 @@ def find_ways(options: Mapping[str, str | None]) -> tuple[list[Way], list[str]]:
         if path is None:
             flag = f"--{name}"
             missing.append(f"{name} is not installed: no row of it ({flag} or {variable} says where it is).")
-        elif name == "1mcp":
-            ways.append(_build_1mcp(path))
+        elif name == "mcp-hub":
+            ways.append(_build_hub(path))
         else:
             command = (path, "--config", "CONFIG")
             ways.append(Way(name, command, Compressed, False, lambda _: _do_nothing))
@@ -129,15 +129,15 @@ def _run_gateway(place: Place, ours: Sequence[str]) -> Callable[[], None]:
     return _stop_later(place, ours)
 
 
-def _build_1mcp(program: str) -> Way:
+def _build_hub(program: str) -> Way:
+    """One hub for all; the npm package mcp-remote, installed beside it, is what each client starts."""
     port = free_port()
+    door = (str(Path(program).with_name("mcp-remote")), f"http://127.0.0.1:{port}/mcp", "--transport", "sse-only")
 
     def begin(place: Place) -> Callable[[], None]:
-        command = [program, "serve", "--config", str(place.config), "--config-dir", str(place.home / "1mcp")]
+        command = [program, "--config", str(place.config), "--port", str(port)]
         with place.log.open("ab") as log:
-            process = subprocess.Popen(
-                [*command, "--port", str(port)], env=place.environ, cwd=place.home, stdout=log, stderr=log
-            )
+            process = subprocess.Popen(command, env=place.environ, cwd=place.home, stdout=log, stderr=log)
 
         def end() -> None:
             process.terminate()
@@ -153,7 +153,7 @@ def _build_1mcp(program: str) -> Way:
             client.close()
         return end
 
-    way = Way("1mcp proxy, running", (program, "proxy", "--url", f"http://127.0.0.1:{port}/mcp"), Listed, True, begin)
+    way = Way("mcp-hub, running", door, Listed, True, begin)
     return way
 
 
