@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from functools import cache
 from pathlib import Path
 
-__all__ = ["PACKAGE", "package_trees", "parsed"]
+__all__ = ["PACKAGE", "list_nodes", "package_trees", "parsed"]
 
 PACKAGE = Path(__file__).parent.parent / "smart_mcp_proxy"
 
@@ -21,6 +21,20 @@ def package_trees() -> dict[str, ast.Module]:
     trees = parsed(sorted(PACKAGE.rglob("*.py")))
     gc.freeze()
     return {file.relative_to(PACKAGE).as_posix(): tree for file, tree in trees.items()}
+
+
+@cache
+def list_nodes(tree: ast.Module) -> list[ast.AST]:
+    """The nodes of a tree in the order of `ast.walk`, without what says only whether a name is read or written."""
+    nodes: list[ast.AST] = [tree]
+    for node in nodes:
+        for name in node._fields:
+            value = getattr(node, name, None)
+            if isinstance(value, list):
+                nodes += [each for each in value if isinstance(each, ast.AST)]
+            elif isinstance(value, ast.AST) and name != "ctx":
+                nodes.append(value)
+    return nodes
 
 
 def parsed(files: Iterable[Path]) -> dict[Path, ast.Module]:

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
-from syntax_trees import PACKAGE, package_trees
+from syntax_trees import PACKAGE, list_nodes, package_trees
 
 from smart_mcp_proxy import __version__
 from smart_mcp_proxy.cli.commands.machine.other_programs import NAMES
@@ -48,7 +48,7 @@ def test_what_is_tested_with_is_within_the_bounds() -> None:
 def _imported() -> Iterator[str]:
     """Names of the top-level packages that the source imports, at the top of a module or on use."""
     for tree in package_trees().values():
-        for node in ast.walk(tree):
+        for node in list_nodes(tree):
             if isinstance(node, ast.Import):
                 yield from (alias.name.partition(".")[0] for alias in node.names)
             elif isinstance(node, ast.ImportFrom) and not node.level:

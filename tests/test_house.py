@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 import pytest
-from syntax_trees import PACKAGE, package_trees, parsed
+from syntax_trees import PACKAGE, list_nodes, package_trees, parsed
 
 from smart_mcp_proxy import errors
 
@@ -115,7 +115,7 @@ def lines_of(file: Path) -> list[str]:
 
 def functions(source: Source) -> Iterator[ast.FunctionDef | ast.AsyncFunctionDef]:
     """Every function and method of a file."""
-    for node in ast.walk(source.tree):
+    for node in list_nodes(source.tree):
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
             yield node
 
@@ -159,9 +159,9 @@ def module_name(package: Path, source: Source) -> str:
 
 def imported(source: Source, modules: Collection[str]) -> set[str]:
     """Those of `modules` that a file imports, inside functions too; not what it names for the type checker only."""
-    typed = {inner for node in ast.walk(source.tree) if is_for_types(node) for inner in ast.walk(node)}
+    typed = {inner for node in list_nodes(source.tree) if is_for_types(node) for inner in ast.walk(node)}
     found = set()
-    for node in ast.walk(source.tree):
+    for node in list_nodes(source.tree):
         if node in typed:
             continue
         if isinstance(node, ast.Import):
@@ -199,7 +199,7 @@ def crowded_assignments(package: Path) -> list[str]:
     return [
         f"{source.path}:{node.lineno}"
         for source in sources(package)
-        for node in ast.walk(source.tree)
+        for node in list_nodes(source.tree)
         if isinstance(node, ast.Assign) and not isinstance(node.value, one_value)
         for target in node.targets
         if isinstance(target, ast.Tuple | ast.List) and len(target.elts) > MAX_NAMES_AT_ONCE
@@ -211,7 +211,7 @@ def swallowed_errors(package: Path) -> list[str]:
     return [
         f"{source.path}:{line}"
         for source in sources(package)
-        for line in map(swallowing_line, ast.walk(source.tree))
+        for line in map(swallowing_line, list_nodes(source.tree))
         if line is not None and "# boundary:" not in source.lines[line - 1]
     ]
 
@@ -237,7 +237,7 @@ def unclear_docstrings(package: Path) -> list[str]:
     return [
         f"{source.path}:{getattr(node, 'lineno', 1)}"
         for source in sources(package)
-        for node in ast.walk(source.tree)
+        for node in list_nodes(source.tree)
         if isinstance(node, documented) and is_unclear((ast.get_docstring(node) or "").partition("\n")[0])
     ]
 
@@ -283,7 +283,7 @@ def ambiguous_classes(package: Path) -> list[str]:
     names = Counter(
         node.name
         for source in sources(package)
-        for node in ast.walk(source.tree)
+        for node in list_nodes(source.tree)
         if isinstance(node, ast.ClassDef) and not node.name.startswith("_")
     )
     return sorted(name for name, count in names.items() if count > 1)
@@ -294,7 +294,7 @@ def literal_splats(package: Path) -> list[str]:
     return [
         f"{source.path}:{node.lineno}"
         for source in sources(package)
-        for node in ast.walk(source.tree)
+        for node in list_nodes(source.tree)
         if isinstance(node, ast.Call)
         for given in node.args
         if isinstance(given, ast.Starred) and isinstance(given.value, ast.Tuple | ast.List)
@@ -318,12 +318,12 @@ def private_uses(package: Path) -> list[str]:
     found = []
     for source in sources(package):
         modules: set[str] = set()
-        for node in ast.walk(source.tree):
+        for node in list_nodes(source.tree):
             if isinstance(node, ast.Import):
                 modules |= {alias.asname or alias.name for alias in node.names}
             elif isinstance(node, ast.ImportFrom):
                 modules |= {alias.asname or alias.name for alias in node.names if alias.name[0].islower()}
-        for node in ast.walk(source.tree):
+        for node in list_nodes(source.tree):
             if is_private_use(node, modules, package.name, may_reach_out=source.path.startswith(PRIVATE_NAMES_FOLDER)):
                 found.append(f"{source.path}:{node.lineno}")  # type: ignore[attr-defined]  # imports and attributes
     return found

@@ -7,7 +7,7 @@ from functools import cache
 from typing import NamedTuple
 
 import pytest
-from syntax_trees import package_trees
+from syntax_trees import list_nodes, package_trees
 
 from smart_mcp_proxy.upstream.protocol.session import rpc_error
 
@@ -159,7 +159,7 @@ def calls() -> list[tuple[str, ast.Call]]:
     functions = [
         (path, function)
         for path, tree in package_trees().items()
-        for function in ast.walk(tree)
+        for function in list_nodes(tree)
         if isinstance(function, ast.FunctionDef | ast.AsyncFunctionDef)
     ]
     return [
@@ -198,7 +198,7 @@ def refusals(kinds: Collection[str] = KINDS) -> dict[str, list[Refusal]]:
 
 def with_subclasses(base: str) -> set[str]:
     """The name of a class and of all that the package derives from it."""
-    classes = [node for tree in package_trees().values() for node in ast.walk(tree) if isinstance(node, ast.ClassDef)]
+    classes = [node for tree in package_trees().values() for node in list_nodes(tree) if isinstance(node, ast.ClassDef)]
     found: set[str] = set()
     more = {base}
     while more - found:
