@@ -14,6 +14,7 @@ from typing import Any
 
 import httpx2
 from balancers import Balancer
+from forked_programs import ForkedProcess, start_forked
 from plain_http import plain_client
 
 __all__ = ["DEADLINE_S", "HOST", "NAMES", "Fleet", "Session", "free_port", "opened_fleet", "running", "until_serving"]
@@ -68,7 +69,7 @@ class Fleet:
     def __init__(
         self,
         url: str,
-        opened: dict[str, tuple[asyncio.subprocess.Process, int]],
+        opened: dict[str, tuple[ForkedProcess, int]],
         folder: Path,
         stack: AsyncExitStack,
         settings: dict[str, str],
@@ -184,31 +185,37 @@ class Session:
 
 
 @asynccontextmanager
-async def running(
-    *words: str, log: Path, reports: bool = False, **variables: str
-) -> AsyncIterator[asyncio.subprocess.Process]:
-    """A process that writes to `log`, or reports on stdout; its group is killed in the end."""
-    kept = {name: os.environ[name] for name in ("PATH", "HOME", "PYTHONPATH") if name in os.environ}
+async def running(*words: str, log: Path) -> AsyncIterator[asyncio.subprocess.Process]:
+    """A process that writes to `log`; its group is killed in the end."""
     with log.open("wb") as file:
-        process = await asyncio.create_subprocess_exec(
-            *words,
-            stdout=asyncio.subprocess.PIPE if reports else file,
-            stderr=file,
-            env=kept | variables,
-            process_group=0,
-        )
+        process = await asyncio.create_subprocess_exec(*words, stdout=file, stderr=file, env=_passed(), process_group=0)
     try:
         yield process
     finally:
         if process.returncode is None:
             os.killpg(process.pid, signal.SIGKILL)  # nginx's workers outlive it otherwise
-        await process.communicate()
+        await process.wait()
 
 
 @asynccontextmanager
-async def gateway(
-    name: str, folder: Path, port: int = 0, **settings: str
-) -> AsyncIterator[tuple[asyncio.subprocess.Process, int]]:
+async def serving(*words: str, log: Path, **variables: str) -> AsyncIterator[ForkedProcess]:
+    """A gateway that writes to `log` and reports on stdout; its group is killed in the end."""
+    with log.open("wb") as file:
+        process = await start_forked("serve", *words, env=_passed() | variables, stderr=file, leads_group=True)
+    try:
+        yield process
+    finally:
+        if process.returncode is None:
+            os.killpg(process.pid, signal.SIGKILL)
+        await process.wait()
+
+
+def _passed() -> dict[str, str]:
+    return {name: os.environ[name] for name in ("PATH", "HOME", "PYTHONPATH") if name in os.environ}
+
+
+@asynccontextmanager
+async def gateway(name: str, folder: Path, port: int = 0, **settings: str) -> AsyncIterator[tuple[ForkedProcess, int]]:
     """A gateway in front of a server that knows its name, and its port."""
     command = {"command": sys.executable, "args": ["-S", str(UPSTREAM), name, str(folder)], "trust": "trusted"}
     variables = {
@@ -218,11 +225,10 @@ async def gateway(
         "ALLOWED_HOSTS": HOST,
         **settings,
     }
-    words = (sys.executable, "-m", "smart_mcp_proxy", "serve", "--http", "--port", str(port), "--json")
+    words = ("--http", "--port", str(port), "--json")
     # Servers of the tests write where they are told to.
     environ = {"MCPPROXY_ISOLATION": "none"} | {f"MCPPROXY_{key}": value for key, value in variables.items()}
-    async with running(*words, log=folder / f"{name}.log", reports=True, **environ) as process:
-        assert process.stdout is not None
+    async with serving(*words, log=folder / f"{name}.log", **environ) as process:
         report = json.loads(await process.stdout.readline())
         assert report["servers"][0]["state"] == "ready", report
         yield process, httpx2.URL(report["url"]).port or 0

@@ -1,7 +1,6 @@
 """People's sign-ins outlive the gateway that used them: kill -9, and sessions that go on at another gateway."""
 
 import json
-import sys
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
@@ -12,7 +11,7 @@ import httpx2
 import keyring
 import msgspec
 import pytest
-from fleet import CLIENT, HANDSHAKE, META, MODERN, message_in, running
+from fleet import CLIENT, HANDSHAKE, META, MODERN, message_in, serving
 from keyring.backends.fail import Keyring as NoKeyring
 from plain_http import plain_client
 from postgres_server import PostgresServer
@@ -101,10 +100,8 @@ class KilledWorld:
         """A gateway process, and its address."""
         self._count += 1
         name = f"gateway-{self._count}"
-        words = (sys.executable, "-m", "smart_mcp_proxy", "serve", "--http", "--port", "0", "--json")
         variables = {**self._variables, "MCPPROXY_DATA_DIR": str(self.folder / name), "MCPPROXY_REPLICA": name}
-        async with running(*words, log=self.folder / f"{name}.log", reports=True, **variables) as process:
-            assert process.stdout is not None
+        async with serving("--http", "--port", "0", "--json", log=self.folder / f"{name}.log", **variables) as process:
             report = json.loads(await process.stdout.readline())
             yield process, f"http://127.0.0.1:{httpx2.URL(report['url']).port}"
 

@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 
 import anyio
 import pytest
+from forked_programs import ForkedProcess, start_forked
 from transports import ENVIRON, STDIO_COMMAND, in_memory, odd_server, on_stdio, opened_gateway, rest_at, served
 
 from smart_mcp_proxy.desktop.places import sockets_folder
@@ -131,17 +132,11 @@ def configured(folder: Path, **entries: Any) -> Path:
 
 
 @asynccontextmanager
-async def running(folder: Path) -> AsyncIterator[asyncio.subprocess.Process]:
+async def running(folder: Path) -> AsyncIterator[ForkedProcess]:
     """A gateway process of the file in `folder`, an agent greeting it."""
     entry = gateway_entry(folder)
-    process = await asyncio.create_subprocess_exec(
-        *STDIO_COMMAND,
-        cwd=folder,
-        env=ENVIRON | entry["env"],
-        stdin=asyncio.subprocess.PIPE,
-        stdout=asyncio.subprocess.PIPE,
-        stderr=asyncio.subprocess.DEVNULL,
-    )
+    with open(os.devnull, "wb") as nothing:
+        process = await start_forked("serve", env=ENVIRON | entry["env"], cwd=folder, stderr=nothing)
     try:
         async with on_stdio(process, "handshake"):
             yield process
@@ -151,7 +146,7 @@ async def running(folder: Path) -> AsyncIterator[asyncio.subprocess.Process]:
         await asyncio.wait_for(process.wait(), 20)
 
 
-async def shown(folder: Path, process: asyncio.subprocess.Process, name: str) -> dict[str, Any]:
+async def shown(folder: Path, process: ForkedProcess, name: str) -> dict[str, Any]:
     """What the process's status shows of one server once it is neither new nor connecting."""
     address = Path(sockets_folder(str(folder / "data"))) / f"{process.pid}.sock"
     with anyio.fail_after(30):

@@ -5,7 +5,7 @@ import base64
 import json
 import socket
 import sys
-from collections.abc import AsyncIterator, Iterable, Iterator
+from collections.abc import AsyncIterator, Iterable
 from contextlib import asynccontextmanager, suppress
 from functools import partial
 from pathlib import Path
@@ -16,7 +16,7 @@ import anyio
 import httpx2
 import pytest
 from agents import Era
-from forked_commands import ForkedCommands, forked_commands
+from forked_programs import run_forked
 from plain_http import plain_client
 from run_wire import came_from_agent, configured_with, noting
 from transports import ENVIRON, over_http
@@ -66,9 +66,8 @@ def leaks(name: str, content: bytes) -> list[str]:
 class Life:
     """A gateway process with its servers, and all that anybody was told by it."""
 
-    def __init__(self, directory: Path, commands: ForkedCommands) -> None:
+    def __init__(self, directory: Path) -> None:
         self.directory = directory
-        self._commands = commands
         self.data_dir = directory / "data"
         self.file = directory / "servers.json"
         self.told: list[tuple[str, bytes]] = []
@@ -101,7 +100,7 @@ class Life:
 
     async def run(self, *words: str) -> bytes:
         """What a command prints."""
-        run = partial(self._commands.run, *words, cwd=self.directory, env=self.environ)
+        run = partial(run_forked, *words, cwd=self.directory, env=self.environ)
         _, out, err = await anyio.to_thread.run_sync(run)
         self.told.append((f"mcpproxy {' '.join(words)}", out + err))
         return out
@@ -250,21 +249,14 @@ async def act_as_user(life: Life) -> None:
     await life.run("server", "patch", "new-modern", json.dumps({"env": {"TOKEN": PATCHED}}))
 
 
-@pytest.fixture
-def commands() -> Iterator[ForkedCommands]:
-    """Where the user's commands begin."""
-    with forked_commands() as made:
-        yield made
-
-
 @pytest.mark.requirement("no-secret-told")
-async def test_no_secret_is_told_to_anybody_in_a_whole_life(tmp_path: Path, commands: ForkedCommands) -> None:
+async def test_no_secret_is_told_to_anybody_in_a_whole_life(tmp_path: Path) -> None:
     """Not by an answer, a command, a log, the database or a journal; as it is, in base64, hex, JSON or an address."""
     port_file = tmp_path / "port"
     upstream = await asyncio.create_subprocess_exec(
         *(sys.executable, "-S", str(UPSTREAM), str(port_file)), env=ENVIRON | noting()
     )
-    life = Life(tmp_path, commands)
+    life = Life(tmp_path)
     try:
         async with asyncio.timeout(DEADLINE_S):
             while not (port_file.exists() and port_file.read_text()):

@@ -14,6 +14,7 @@ import asgi_server
 import httpx2
 from agents import Agent, Era, HttpAgent, StreamAgent, events_of
 from described import assert_described
+from forked_programs import ForkedProcess, start_forked
 from plain_http import TRUSTS_NOBODY, plain_client
 from run_canary import entrusted
 from run_wire import Watched, came_from_agent, configured_with
@@ -29,6 +30,7 @@ from smart_mcp_proxy.web.serve_http import serve_http
 
 UPSTREAM = Path(__file__).parent / "odd_upstream.py"
 STDIO_COMMAND = (sys.executable, "-m", "smart_mcp_proxy", "serve")
+Process = asyncio.subprocess.Process | ForkedProcess
 CUT_CHARS = 2_000
 SETTLED_S = 60
 LONGEST_LINE_BYTES = 64 * 1024 * 1024
@@ -132,26 +134,31 @@ async def spawned(
     *,
     options: Sequence[str] = (),
     are_entrusted: bool = True,
-    program: Sequence[str] = STDIO_COMMAND,
+    program: Sequence[str] = (),
     **environ: str,
-) -> AsyncIterator[asyncio.subprocess.Process]:
-    """A gateway process that serves stdio; its stderr goes to `data_dir/stderr.log`.
+) -> AsyncIterator[Process]:
+    """A gateway process on stdio, a fork unless its program is given; its stderr goes to `data_dir/stderr.log`.
 
     Servers that answer with their own environment are not to be entrusted with the secret of the run.
     """
     data_dir.mkdir(parents=True, exist_ok=True)
     told = entrusted(servers) if are_entrusted else servers
     variables = {"CONFIG_JSON": json.dumps({"mcpServers": told}), "DATA_DIR": str(data_dir), **environ}
+    env = ENVIRON | {f"MCPPROXY_{name}": value for name, value in variables.items()}
+    process: Process
     with (data_dir / "stderr.log").open("ab") as log:
-        process = await asyncio.create_subprocess_exec(
-            *program,
-            *options,
-            stdin=asyncio.subprocess.PIPE,
-            stdout=asyncio.subprocess.PIPE,
-            stderr=log,
-            env=ENVIRON | {f"MCPPROXY_{name}": value for name, value in variables.items()},
-            limit=LONGEST_LINE_BYTES,
-        )
+        if program:
+            process = await asyncio.create_subprocess_exec(
+                *program,
+                *options,
+                stdin=asyncio.subprocess.PIPE,
+                stdout=asyncio.subprocess.PIPE,
+                stderr=log,
+                env=env,
+                limit=LONGEST_LINE_BYTES,
+            )
+        else:
+            process = await start_forked("serve", *options, env=env, stderr=log, limit=LONGEST_LINE_BYTES)
     try:
         yield process
     finally:
@@ -166,7 +173,7 @@ async def spawned(
 
 
 @asynccontextmanager
-async def on_stdio(process: asyncio.subprocess.Process, era: Era, *, is_greeting: bool = True) -> AsyncIterator[Agent]:
+async def on_stdio(process: Process, era: Era, *, is_greeting: bool = True) -> AsyncIterator[Agent]:
     """An agent on the pipes of a gateway process."""
     stdin, stdout = process.stdin, process.stdout
     assert stdin is not None and stdout is not None

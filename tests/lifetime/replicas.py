@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 import httpx2
 from plain_http import plain_client
-from worlds import DEADLINE_S, HELLO, MAIN, SmallServer, end, started
+from worlds import DEADLINE_S, HELLO, SmallServer, end, started
 
 __all__ = ["HOUR_S", "KEY", "TOOLS", "Replica", "Story", "by_wrong_clock", "fleet", "replica"]
 
@@ -167,7 +167,7 @@ class Story(NamedTuple):
 
     folder: Path
     url: str
-    main: Sequence[str] = MAIN
+    main: Sequence[str] = ()
     servers: dict[str, Any] = {}  # noqa: RUF012  # never changed
     settings: dict[str, str] = {}  # noqa: RUF012
     trust: str = "trusted"

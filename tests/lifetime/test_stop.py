@@ -11,6 +11,7 @@ from typing import Any
 
 import httpx2
 import pytest
+from forked_programs import ForkedProcess
 from worlds import (
     DEADLINE_S,
     ENVIRON,
@@ -210,7 +211,8 @@ async def test_a_second_signal_ends_at_once(
 async def test_a_client_that_no_longer_reads_ends_it_without_a_storm(tmp_path: Path, small: SmallServer) -> None:
     """Writing fails once, the log says so once, and the exit status is 0."""
     async with connected(tmp_path / "data", small) as client:
-        client.process._transport.get_pipe_transport(1).close()  # type: ignore[attr-defined]  # as a dead client does
+        assert isinstance(client.process, ForkedProcess)
+        client.process.close_stdout()
         for _ in range(20):
             client.call("retrieve_tools", {"query": "echo"})
         assert (await client.ended(3.0))[0] == 0

@@ -17,7 +17,7 @@ import httpx2
 import pytest
 from plain_http import plain_client
 from sign_in_fakes import guarded, redirect_of
-from worlds import DEADLINE_S, MAIN, SmallServer, end, is_alive, is_replaced, started, until, until_so
+from worlds import DEADLINE_S, SmallServer, end, is_alive, is_replaced, started, until, until_so
 
 from smart_mcp_proxy.io.worker import Worker
 
@@ -109,7 +109,7 @@ def message(method: str, params: dict[str, Any], request_id: int = 1) -> dict[st
 
 @asynccontextmanager
 async def served(
-    tmp_path: Path, more: dict[str, Any] | None = None, *, main: Sequence[str] = MAIN, **settings: str
+    tmp_path: Path, more: dict[str, Any] | None = None, *, main: Sequence[str] = (), **settings: str
 ) -> AsyncIterator[Served]:
     """A gateway of two workers, with both servers listed, and with `more` entries of servers."""
     servers = {name: SmallServer(tmp_path / name) for name in NAMES}

@@ -10,7 +10,10 @@ import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Iterable, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from forked_programs import ForkedProcess
 
 UPSTREAM = Path(__file__).parent / "upstream.py"
 ENVIRON = {
@@ -21,7 +24,6 @@ ENVIRON = {
     "HOME": os.environ.get("HOME", "/"),
     "LANG": "C.UTF-8",
 }
-MAIN = ("-m", "smart_mcp_proxy")
 DEADLINE_S = 60.0
 LINE_BYTES = 1 << 24
 HELLO = {"protocolVersion": "2025-11-25", "capabilities": {}, "clientInfo": {"name": "test", "version": "1"}}
@@ -122,7 +124,7 @@ class Client:
         process: The gateway.
     """
 
-    def __init__(self, process: asyncio.subprocess.Process) -> None:
+    def __init__(self, process: "asyncio.subprocess.Process | ForkedProcess") -> None:
         assert process.stdin is not None and process.stdout is not None
         self.process = process
         self.stdin = process.stdin
@@ -202,27 +204,34 @@ def error_of(result: dict[str, Any]) -> dict[str, Any]:
 
 @asynccontextmanager
 async def started(
-    data_dir: Path, servers: dict[str, Any], *words: str, main: Sequence[str] = MAIN, **settings: str
-) -> AsyncIterator[asyncio.subprocess.Process]:
+    data_dir: Path, servers: dict[str, Any], *words: str, main: Sequence[str] = (), **settings: str
+) -> AsyncIterator["asyncio.subprocess.Process | ForkedProcess"]:
     """A gateway process; its stderr is `log` beside the data directory.
 
     Args:
         data_dir: Of the gateway.
         servers: Entries by name.
         words: Options of `serve`.
-        main: The program that Python is to run: the gateway, or one that runs it changed.
+        main: The program that Python is to run, one that runs the gateway changed; without one the gateway is a fork.
         settings: More settings.
     """
     variables = {"CONFIG_JSON": json.dumps({"mcpServers": servers}), "DATA_DIR": str(data_dir), **settings}
+    env = ENVIRON | {f"MCPPROXY_{name}": value for name, value in variables.items()}
+    process: asyncio.subprocess.Process | ForkedProcess
     with data_dir.with_name("log").open("ab") as log:
-        process = await asyncio.create_subprocess_exec(
-            *(sys.executable, *main, "serve", *words),
-            stdin=asyncio.subprocess.PIPE,
-            stdout=asyncio.subprocess.PIPE,
-            stderr=log,
-            env=ENVIRON | {f"MCPPROXY_{name}": value for name, value in variables.items()},
-            limit=LINE_BYTES,
-        )
+        if main:
+            process = await asyncio.create_subprocess_exec(
+                *(sys.executable, *main, "serve", *words),
+                stdin=asyncio.subprocess.PIPE,
+                stdout=asyncio.subprocess.PIPE,
+                stderr=log,
+                env=env,
+                limit=LINE_BYTES,
+            )
+        else:
+            from forked_programs import start_forked  # here, as programs beside this file read it as well
+
+            process = await start_forked("serve", *words, env=env, stderr=log, limit=LINE_BYTES)
     try:
         yield process
     finally:

@@ -7,7 +7,7 @@ import pty
 import re
 import signal
 import socket
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable
 from functools import partial
 from pathlib import Path
 from urllib.parse import parse_qs, urlsplit
@@ -16,7 +16,7 @@ import anyio
 import keyring
 import pytest
 from cli_runs import PROGRAM, Run, environment
-from forked_commands import ForkedCommands, forked_commands
+from forked_programs import run_forked
 from keyring.backends.fail import Keyring as NoKeyring
 from sign_in_fakes import Guarded, Person, follow, guarded, redirect_of
 
@@ -61,19 +61,12 @@ async def page_of(process: asyncio.subprocess.Process) -> str:
 Finished = Callable[..., Awaitable[tuple[int, str, str]]]
 
 
-@pytest.fixture(scope="module")
-def commands() -> Iterator[ForkedCommands]:
-    """Where commands begin that nobody talks to."""
-    with forked_commands() as made:
-        yield made
-
-
 @pytest.fixture
-def finished(commands: ForkedCommands, env: dict[str, str]) -> Finished:
+def finished(env: dict[str, str]) -> Finished:
     """Tells status and both streams of `mcpproxy WORDS`."""
 
     async def finish(*words: str, **settings: str) -> tuple[int, str, str]:
-        run = partial(commands.run, *words, cwd=Path.cwd(), env=env | settings)
+        run = partial(run_forked, *words, cwd=Path.cwd(), env=env | settings)
         status, out, err = await anyio.to_thread.run_sync(run)
         return status, out.decode(), err.decode()
 
