@@ -13,6 +13,7 @@ from hypothesis import settings
 from postgres_server import PostgresServer, running_server
 from run_length import RunLength
 from run_order import turn_of
+from tier_files import may_have_tests
 
 from smart_mcp_proxy.telemetry import LOGGER_NAME
 
@@ -46,6 +47,13 @@ def pytest_configure(config: pytest.Config) -> None:
         config.pluginmanager.register(RunLength(config))
     config.addinivalue_line("markers", "requirement(id): the line of interaction/requirements.toml that a test shows")
     config.addinivalue_line("markers", "seed(id): the line of tests/proxying/requirements.toml that a test shows")
+
+
+def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
+    """Leaves files unread that have no test of the tier."""
+    if not (collection_path.name.startswith("test_") and collection_path.suffix == ".py"):
+        return None
+    return None if may_have_tests(collection_path.read_text("utf-8"), config.option.markexpr) else True
 
 
 def pytest_itemcollected(item: pytest.Item) -> None:

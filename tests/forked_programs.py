@@ -24,7 +24,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import IO, Any, NamedTuple
 
-__all__ = ["Ended", "ForkedProcess", "run_forked", "start_forked"]
+__all__ = ["Ended", "Forked", "ForkedProcess", "fork_program", "run_forked", "start_forked"]
 
 LIMIT_S = 60
 LOADED_LATE = ("gateway", "catalog", "policy.scanner", "upstream", "web.rest", "web.serve_http", "cli.support.start")
@@ -143,20 +143,54 @@ async def start_forked(
     return ForkedProcess(pid, status, asyncio.StreamWriter(transport, protocol, None, loop), reader, reading)
 
 
+class Forked:
+    """A program that nobody talks to.
+
+    Attributes:
+        pid: Its number.
+    """
+
+    def __init__(self, pid: int, status: int) -> None:
+        self.pid = pid
+        self._status: int | None = status
+
+    def wait(self, timeout_s: float) -> int:
+        """Its exit status, negative for a signal; it is killed after so many seconds."""
+        assert self._status is not None
+        if not select.select([self._status], [], [], timeout_s)[0]:
+            os.kill(self.pid, signal.SIGKILL)
+        status = int(os.read(self._status, 100))
+        os.close(self._status)
+        self._status = None
+        return status
+
+    def close(self) -> None:
+        """Kills it if nobody has waited for its end."""
+        if self._status is not None:
+            self.wait(0)
+
+
+@contextmanager
+def fork_program(
+    *words: str, stdout: IO[bytes], stderr: IO[bytes], cwd: Path, env: Mapping[str, str]
+) -> Iterator[Forked]:
+    """Starts `mcpproxy WORDS` with nothing on its stdin; it is killed in the end, if nobody has waited for its own."""
+    with open(os.devnull, "rb") as nothing:
+        program = Forked(*_fork(words, (nothing.fileno(), stdout.fileno(), stderr.fileno()), cwd, env))
+    try:
+        yield program
+    finally:
+        program.close()
+
+
 def run_forked(*words: str, cwd: Path, env: Mapping[str, str]) -> Ended:
     """Runs `mcpproxy WORDS` with nothing on its stdin."""
-    with open(os.devnull, "rb") as nothing, _unnamed() as out, _unnamed() as err:
-        pid, status = _fork(words, (nothing.fileno(), out.fileno(), err.fileno()), cwd, env)
-        limit = threading.Timer(LIMIT_S, os.kill, (pid, signal.SIGKILL))
-        limit.start()
-        try:
-            ended = int(os.read(status, 100))
-        finally:
-            limit.cancel()
-            os.close(status)
+    with _unnamed() as out, _unnamed() as err:
+        with fork_program(*words, stdout=out, stderr=err, cwd=cwd, env=env) as program:
+            status = program.wait(LIMIT_S)
         out.seek(0)
         err.seek(0)
-        return Ended(ended, out.read(), err.read())
+        return Ended(status, out.read(), err.read())
 
 
 @contextmanager

@@ -1,29 +1,19 @@
 """What a run of a foreign client leaves for the table of clients: which client it was, and the era that it spoke."""
 
 import json
-import subprocess
-import sys
 from collections.abc import Callable, Mapping
+from pathlib import Path
+
+from forked_programs import run_forked
 
 HANDSHAKE = "handshake"
 
 
 def era_of_newest(env: Mapping[str, str]) -> str:
     """The protocol revision of the client that connected last, by the gateway's activity log."""
-    command = [
-        sys.executable,
-        "-m",
-        "smart_mcp_proxy",
-        "activity",
-        "list",
-        "--kind",
-        "session",
-        "--json",
-        "--limit",
-        "1",
-    ]
-    done = subprocess.run(command, env=dict(env), capture_output=True, text=True, timeout=60, check=False)
-    rows = json.loads(done.stdout or "[]") if done.returncode == 0 else []
+    words = ("activity", "list", "--kind", "session", "--json", "--limit", "1")
+    done = run_forked(*words, cwd=Path.cwd(), env=env)
+    rows = json.loads(done.out or "[]") if done.status == 0 else []
     return str(rows[0]["detail"].get("protocol", HANDSHAKE)) if rows else ""
 
 

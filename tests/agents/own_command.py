@@ -8,6 +8,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from forked_programs import run_forked
+
 __all__ = ["mcpproxy_in", "stop_gateways"]
 
 
@@ -34,12 +36,7 @@ def mcpproxy_in(home: Path, cwd: Path, settings: Mapping[str, str], *words: str)
 
 def stop_gateways(settings: Mapping[str, str]) -> list[int]:
     """Ends the gateways in the background on the data directory of these settings; their process ids."""
-    done = subprocess.run(
-        [sys.executable, "-m", "smart_mcp_proxy", "stop", "--json"],
-        env={**os.environ, **settings},
-        capture_output=True,
-        text=True,
-        check=True,
-    )
-    stopped: list[int] = json.loads(done.stdout)["stopped"]
+    done = run_forked("stop", "--json", cwd=Path.cwd(), env={**os.environ, **settings})
+    assert done.status == 0, done.err
+    stopped: list[int] = json.loads(done.out)["stopped"]
     return stopped

@@ -1,4 +1,4 @@
-"""Real coding agents, each with a scripted model: they search, call a tool that reports progress, and finish."""
+"""Every coding agent with the file that it documents, for the table of clients; CI has test_connected_agents.py."""
 
 import json
 import os
@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from front import Front
 from node_tools import node_environment, npm_program
-from programs import IN_CI, PROGRAMS, QUIET, Program
+from programs import PROGRAMS, QUIET, Program
 from scripted_model import DONE, ScriptedModel, Step, serving_model
 from seen_clients import era_of_newest, note
 
@@ -50,11 +50,8 @@ def run(program: Program, home: Path, front: Front, model: ScriptedModel) -> str
     return printed
 
 
-@pytest.mark.parametrize(
-    "program",
-    [pytest.param(each, marks=pytest.mark.clients if each.name in IN_CI else pytest.mark.soak) for each in PROGRAMS],
-    ids=repr,
-)
+@pytest.mark.soak
+@pytest.mark.parametrize("program", PROGRAMS, ids=repr)
 def test_an_agent_searches_calls_and_finishes(
     program: Program, front: Front, tmp_path: Path, record_property: Any
 ) -> None:

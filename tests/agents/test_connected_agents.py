@@ -1,4 +1,7 @@
-"""Real coding agents that `mcpproxy connect` has pointed at the gateway, and `disconnect` takes it away from again."""
+"""Real coding agents that `mcpproxy connect` has pointed at the gateway, and `disconnect` takes it away from again.
+
+Each has a scripted model: it searches, calls a tool that reports progress, and finishes.
+"""
 
 import json
 import subprocess
@@ -16,6 +19,9 @@ SCRIPT = (
     Step("retrieve_tools", {"query": "count slowly up to a number"}, until="work:count"),
     Step("call_tool_read", {"name": "work:count", "args": {"to": 3}}, until="counted to 3"),
 )
+OWN_TOOLS = ("retrieve_tools", "describe_tool", "call_tool_read", "call_tool_write", "call_tool_destructive")
+SENDS_TOKENS = {"claude-code", "opencode"}
+"""Agents that ask for progress with every call."""
 NAMES = {"gemini-cli": "gemini", "qwen-code": "qwen"}
 """On our command line, where it is another one."""
 FILES = {
@@ -66,7 +72,10 @@ def mcpproxy(home: Path, front: Front, *words: str) -> list[dict[str, object]]:
 def test_a_connected_agent_finishes_a_call_and_gets_its_file_back(
     program: Program, front: Front, tmp_path: Path
 ) -> None:
-    """Every byte of it, unless the agent itself wrote there meanwhile: then all but our entry."""
+    """Its model is offered our tools from the first turn, and gets the answers of both calls.
+
+    The file has every byte it had, unless the agent itself wrote there meanwhile: then all but our entry.
+    """
     home = tmp_path / "home"
     home.mkdir()
     name = NAMES.get(program.name, program.name)
@@ -92,6 +101,12 @@ def test_a_connected_agent_finishes_a_call_and_gets_its_file_back(
     stop_gateways(front.env)
     assert done.returncode == 0, (done.stdout + done.stderr)[-3_000:]
     assert DONE in done.stdout and "counted to 3" in model.turns[-1].results[-1]
+    for tool in OWN_TOOLS:
+        assert any(name.endswith(tool) for name in model.turns[0].tools), (tool, model.turns[0].tools)
+    sent = [json.loads(line) for line in front.notes.read_text("utf-8").splitlines()]
+    assert [call["to"] for call in sent] == [3]
+    if program.name in SENDS_TOKENS:
+        assert sent[0]["has_token"]
     is_as_written = file.read_bytes() == written
     (gone,) = mcpproxy(home, front, "disconnect", name)
     if is_as_written:
