@@ -11,8 +11,8 @@ from typing import Any
 from urllib.parse import urlencode, urljoin
 
 import httpx2
-from fastmcp.server.auth.providers.jwt import RSAKeyPair
 from joserfc import jwk
+from signing_keys import RSAKeyPair
 from starlette.applications import Starlette
 from starlette.requests import Request
 from starlette.responses import JSONResponse, RedirectResponse, Response

@@ -17,13 +17,13 @@ import keyring
 import pytest
 from fastmcp.server.auth import AccessToken
 from fastmcp.server.auth.oauth_proxy.models import UpstreamTokenSet
-from fastmcp.server.auth.providers.jwt import RSAKeyPair
 from keyring.backends.fail import Keyring as NoKeyring
 from mcp.server.auth.provider import TokenError
 from openid_fakes import CLIENT_ID, CLIENT_SECRET, OpenIdProvider, consent
 from plain_http import plain_client
 from pydantic import SecretStr
 from sign_in_fakes import Person
+from signing_keys import RSAKeyPair
 from transports import listening, odd_servers, opened_gateway, over_http
 
 from smart_mcp_proxy.errors import ConfigError, UpstreamAuthError

@@ -1,18 +1,16 @@
 """Tokens that an identity provider has signed: which are good here, for whom, and how far."""
 
 import time
-from collections.abc import AsyncIterator, Callable, Iterator
-from functools import cache
+from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 from typing import Any
 
 import httpx2
 import pytest
 from agents import HttpAgent
-from fastmcp.server.auth.providers import jwt
-from fastmcp.server.auth.providers.jwt import RSAKeyPair
 from joserfc import jwk
 from plain_http import plain_client
+from signing_keys import RSAKeyPair
 from starlette.applications import Starlette
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
@@ -49,14 +47,6 @@ class Provider:
         given: dict[str, Any] = {"subject": "ann", "issuer": ISSUER, "audience": AUDIENCE, "scopes": ["mcp:read"]}
         key = self.other_key if is_forged else self.key
         return key.create_token(**{**given, "kid": KEY_ID, **changes})
-
-
-@pytest.fixture(scope="module", autouse=True)
-def keys_read_once() -> Iterator[None]:
-    """To read a private key takes a tenth of a second; each token that is made does so."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(jwt, "_import_key_for_algorithm", cache(jwt._import_key_for_algorithm))
-        yield
 
 
 @pytest.fixture(scope="module")

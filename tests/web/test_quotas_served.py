@@ -3,9 +3,9 @@
 from pathlib import Path
 
 import pytest
-from fastmcp.server.auth.providers.jwt import RSAKeyPair
 from page_gateway import Browser, opened, tool
 from plain_http import plain_client
+from signing_keys import RSAKeyPair
 
 from smart_mcp_proxy.gateway.admin.roles import Admitted
 from smart_mcp_proxy.models import WHOLE, Principal
