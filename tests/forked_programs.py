@@ -18,7 +18,7 @@ import subprocess
 import sys
 import threading
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from functools import cache
 from importlib import import_module
 from pathlib import Path
@@ -66,10 +66,11 @@ class ForkedProcess:
         stdin: asyncio.StreamWriter,
         stdout: asyncio.StreamReader,
         reading: asyncio.ReadTransport,
+        source: int,
     ) -> None:
         self.pid, self.stdin, self.stdout = pid, stdin, stdout
         self.returncode: int | None = None
-        self._reading = reading
+        self._reading, self._source = reading, source
         self._status, self._has_ended = status, asyncio.Event()
         asyncio.get_running_loop().add_reader(status, self._note_end)
 
@@ -105,6 +106,12 @@ class ForkedProcess:
         asyncio.get_running_loop().remove_reader(self._status)
         self.returncode = int(os.read(self._status, 100))
         os.close(self._status)
+        if not self._reading.is_closing():
+            with suppress(BlockingIOError):  # what it has started holds the pipe open
+                while rest := os.read(self._source, 1 << 16):
+                    self.stdout.feed_data(rest)
+            self._reading.close()
+        self.stdin.close()
         self._has_ended.set()
 
 
@@ -140,7 +147,9 @@ async def start_forked(
     transport, protocol = await loop.connect_write_pipe(
         lambda: asyncio.StreamReaderProtocol(asyncio.StreamReader()), os.fdopen(to_program, "wb", 0)
     )
-    return ForkedProcess(pid, status, asyncio.StreamWriter(transport, protocol, None, loop), reader, reading)
+    return ForkedProcess(
+        pid, status, asyncio.StreamWriter(transport, protocol, None, loop), reader, reading, from_program
+    )
 
 
 class Forked:

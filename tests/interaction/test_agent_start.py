@@ -12,7 +12,7 @@ from typing import Any
 import anyio
 import pytest
 from agents import Agent, Era
-from transports import in_memory, odd_server, on_stdio, opened_gateway, rest_at, spawned
+from transports import STDIO_COMMAND, in_memory, odd_server, on_stdio, opened_gateway, rest_at, spawned
 
 from smart_mcp_proxy.web.serve import socket_path
 
@@ -171,9 +171,12 @@ async def test_a_call_whose_server_dies_is_answered_and_the_next_one_finds_it_ba
 async def first_answer(data_dir: Path, servers: dict[str, Any]) -> tuple[float, float]:
     """Seconds from spawn to the answer of `initialize`, and of a second gateway from `initialize` to its answer."""
     began = time.monotonic()
-    async with spawned(data_dir, servers) as process, on_stdio(process, "handshake"):
+    async with spawned(data_dir, servers, program=STDIO_COMMAND) as process, on_stdio(process, "handshake"):
         from_spawn_s = time.monotonic() - began
-    async with spawned(data_dir, servers) as process, on_stdio(process, "handshake", is_greeting=False) as agent:
+    async with (
+        spawned(data_dir, servers, program=STDIO_COMMAND) as process,
+        on_stdio(process, "handshake", is_greeting=False) as agent,
+    ):
         assert (await agent.request("ping"))["result"] == {}
         began = time.monotonic()
         await agent.greet()
