@@ -66,11 +66,10 @@ class ForkedProcess:
         stdin: asyncio.StreamWriter,
         stdout: asyncio.StreamReader,
         reading: asyncio.ReadTransport,
-        source: int,
     ) -> None:
         self.pid, self.stdin, self.stdout = pid, stdin, stdout
         self.returncode: int | None = None
-        self._reading, self._source = reading, source
+        self._reading = reading
         self._status, self._has_ended = status, asyncio.Event()
         asyncio.get_running_loop().add_reader(status, self._note_end)
 
@@ -107,8 +106,9 @@ class ForkedProcess:
         self.returncode = int(os.read(self._status, 100))
         os.close(self._status)
         if not self._reading.is_closing():
+            pipe = self._reading.get_extra_info("pipe")
             with suppress(BlockingIOError):  # what it has started holds the pipe open
-                while rest := os.read(self._source, 1 << 16):
+                while rest := os.read(pipe.fileno(), 1 << 16):
                     self.stdout.feed_data(rest)
             self._reading.close()
         self.stdin.close()
@@ -147,9 +147,7 @@ async def start_forked(
     transport, protocol = await loop.connect_write_pipe(
         lambda: asyncio.StreamReaderProtocol(asyncio.StreamReader()), os.fdopen(to_program, "wb", 0)
     )
-    return ForkedProcess(
-        pid, status, asyncio.StreamWriter(transport, protocol, None, loop), reader, reading, from_program
-    )
+    return ForkedProcess(pid, status, asyncio.StreamWriter(transport, protocol, None, loop), reader, reading)
 
 
 class Forked:
