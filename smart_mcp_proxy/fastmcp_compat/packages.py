@@ -14,6 +14,8 @@ from types import ModuleType
 from typing import Any, Final, Union
 
 _ERAS: Final = ("mcp_types._v2025_11_25", "mcp_types._v2026_07_28")
+_NEVER: Final = ("numpy._core._add_newdocs", "numpy._core._add_newdocs_scalars")
+"""What describes numpy to its readers, and nothing else: a hundredth of a start."""
 _FASTMCPS: Final = ("rich.console", "rich.logging")
 """Late for FastMCP alone: others do more with their names than call them."""
 _LATE: Final = (
@@ -116,7 +118,8 @@ def _run(module: ModuleType, name: str) -> ModuleType:
 
 
 def defer_packages() -> None:
-    """Has those run late that have not run yet."""
+    """Has those run late that have not run yet, and some not at all."""
+    sys.modules.update({name: ModuleType(name) for name in _NEVER if name not in sys.modules})
     for name in _LATE:
         spec = None if name in sys.modules else find_spec(name)
         if spec is None:
