@@ -27,7 +27,7 @@ def test_words_and_streams_are_its_own(tmp_path: Path) -> None:
     """As `mcpproxy` prints and ends; one does not see what another one was given."""
     assert run_forked("--version", cwd=tmp_path, env={}) == (0, f"mcpproxy {__version__}\n".encode(), b"")
     wrong = run_forked("nonsense", cwd=tmp_path, env={})
-    assert (wrong.status, wrong.out) == (2, b"") and b"There is no command 'nonsense'." in wrong.err
+    assert (wrong.status, wrong.out) == (2, b"") and b"nonsense" in wrong.err
     (tmp_path / "mcp_config.json").write_text('{"mcpServers": {"here": {"command": "true"}}}')
     seen = run_forked("config", "--json", cwd=tmp_path, env={"HOME": str(tmp_path)})
     assert seen.status == 0 and str(tmp_path / "mcp_config.json").encode() in seen.out
