@@ -28,10 +28,11 @@ def test_words_and_streams_are_its_own(tmp_path: Path) -> None:
     assert run_forked("--version", cwd=tmp_path, env={}) == (0, f"mcpproxy {__version__}\n".encode(), b"")
     wrong = run_forked("nonsense", cwd=tmp_path, env={})
     assert (wrong.status, wrong.out) == (2, b"") and b"nonsense" in wrong.err
-    (tmp_path / "mcp_config.json").write_text('{"mcpServers": {"here": {"command": "true"}}}')
-    seen = run_forked("config", "--json", cwd=tmp_path, env={"HOME": str(tmp_path)})
+    (tmp_path / "mcp_config.json").write_text('{"mcpServers": {}}')
+    seen = run_forked("config", "path", cwd=tmp_path, env={"HOME": str(tmp_path)})
     assert seen.status == 0 and str(tmp_path / "mcp_config.json").encode() in seen.out
-    assert b"here" not in run_forked("config", "--json", cwd=Path("/"), env=environ(tmp_path)).out
+    other = run_forked("config", "path", cwd=Path("/"), env=environ(tmp_path))
+    assert str(tmp_path / "mcp_config.json").encode() not in other.out
 
 
 async def test_one_with_pipes_answers_and_ends_by_its_input_or_a_signal(tmp_path: Path) -> None:
