@@ -8,8 +8,6 @@ from urllib.parse import urlsplit
 
 import msgspec
 
-from smart_mcp_proxy.late_patterns import compile_late
-
 SERVER_META_KEY: Final = "dev.smartmcpproxy/server"
 """Where a question says which server asks."""
 _CAPABILITIES: Final[Mapping[str, str]] = {
@@ -38,7 +36,7 @@ _HARMLESS_FORMATS: Final = frozenset({"email", "uri", "date", "date-time"})
 """Formats of texts that are no secret.
 
 Source: https://modelcontextprotocol.io/specification/2026-07-28/client/elicitation"""
-_SECRET_WORDS: Final = compile_late(
+_SECRET_WORDS: Final = re.compile(
     r"\b(?:pass ?(?:word|phrase|code)s?|passwd|pwd|pin (?:code|number)|credentials?|cvv|cvc|totp|otp|mnemonic|"
     r"(?:api|access|private|secret|ssh|signing|encryption|recovery) ?keys?|client secrets?|secret (?:value|string)s?|"
     r"(?:api|access|auth|authentication|authorization|bearer|refresh|session|security|oauth|personal access) ?tokens?|"
@@ -60,7 +58,7 @@ _SECRET_PARTS: Final = (
     "पासवर्ड",
 )
 """The same where words are not found by their ends."""
-_SECRET_NAMES: Final = compile_late(r"(?:^| )(?:token|secret|pin|pass)s?$")
+_SECRET_NAMES: Final = re.compile(r"(?:^| )(?:token|secret|pin|pass)s?$")
 """What says it as the last word of a field's name, and means many other things in a sentence."""
 
 

@@ -6,7 +6,6 @@ from functools import lru_cache
 from hashlib import blake2s
 from typing import Any, Final, Literal
 
-from smart_mcp_proxy.late_patterns import compile_late
 from smart_mcp_proxy.telemetry import redact
 
 ArgumentsKept = Literal["none", "shape", "redacted", "full"]
@@ -29,12 +28,12 @@ INTEGER_BITS: Final = 63
 LOOKED_AT: Final = 4
 """A text is searched for secrets up to so many times the length that is kept of it."""
 
-_SECRET_NAME: Final = compile_late(
+_SECRET_NAME: Final = re.compile(
     r"pass(?:word|wd|phrase|code)?$|^pwd|secret|token|api[-_]?key|access[-_]?key|private[-_]?key|credential|cookie"
     r"|authori[sz]ation|^auth$|bearer|signature|^otp$|^pin$",
     re.IGNORECASE,
 )
-_SECRET_TEXT: Final = compile_late(
+_SECRET_TEXT: Final = re.compile(
     r"-----BEGIN [A-Z ]*PRIVATE KEY-----.*?(?:-----END [A-Z ]*PRIVATE KEY-----|\Z)"
     r"|(?<=://)[^\s/@]+(?=@)"  # user name and password in an address
     r"|(?i:(?<=bearer )|(?<=basic ))[\w.+/=~-]{8,}"

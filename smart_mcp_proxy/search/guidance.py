@@ -3,8 +3,6 @@
 import re
 from typing import Final
 
-from smart_mcp_proxy.late_patterns import compile_late
-
 _MAY_SEND: Final = ("not ", "n't", "n\u2019t", "never", "instead", "(use", "(prefer")
 """Most descriptions have none of these, which is seen faster."""
 _KIND: Final = r"(?:\s+(?:tool|command|function|endpoint|operation))?"
@@ -13,7 +11,7 @@ _NOT_FOR: Final = rf"""
     | \bnot\s+(?:(?:meant|intended|suitable|designed|appropriate|useful)\s+)?for\b"""
 _SENTENCE: Final = r"(?:[^.;!\n(]|\.(?=\w)|\([^()\n]*\))*"
 """The rest of one, with what stands in brackets."""
-_SENT: Final = compile_late(
+_SENT: Final = re.compile(
     rf"""
       \b(?:when\s+)?not\s+(?:to\s+use|for)\b[^\n:]{{0,30}}:[ \t]*(?:\n[ \t]*(?:[-*\u2022]|\d+[.)])[^\n]*)+   # a list
     | (?:{_NOT_FOR}){_SENTENCE}

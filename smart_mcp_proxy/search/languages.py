@@ -1,23 +1,22 @@
 """The language of queries and definitions, as far as scripts and function words tell it."""
 
+import re
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from itertools import chain
 from typing import Final
 
-from smart_mcp_proxy.late_patterns import compile_late
-
 _READ_CHARS: Final = 1_000
 _SCRIPTS: Final = (
-    ("Japanese", compile_late(r"[\u3040-\u30ff]")),
-    ("Korean", compile_late(r"[\uac00-\ud7af\u1100-\u11ff]")),
-    ("Chinese", compile_late(r"[\u4e00-\u9fff]")),
-    ("Russian or another language in Cyrillic", compile_late(r"[\u0400-\u04ff]")),
-    ("Greek", compile_late(r"[\u0370-\u03ff]")),
-    ("Arabic or another language in its script", compile_late(r"[\u0600-\u06ff]")),
-    ("Hebrew", compile_late(r"[\u0590-\u05ff]")),
-    ("Hindi or another language in Devanagari", compile_late(r"[\u0900-\u097f]")),
-    ("Thai", compile_late(r"[\u0e00-\u0e7f]")),
+    ("Japanese", re.compile(r"[\u3040-\u30ff]")),
+    ("Korean", re.compile(r"[\uac00-\ud7af\u1100-\u11ff]")),
+    ("Chinese", re.compile(r"[\u4e00-\u9fff]")),
+    ("Russian or another language in Cyrillic", re.compile(r"[\u0400-\u04ff]")),
+    ("Greek", re.compile(r"[\u0370-\u03ff]")),
+    ("Arabic or another language in its script", re.compile(r"[\u0600-\u06ff]")),
+    ("Hebrew", re.compile(r"[\u0590-\u05ff]")),
+    ("Hindi or another language in Devanagari", re.compile(r"[\u0900-\u097f]")),
+    ("Thai", re.compile(r"[\u0e00-\u0e7f]")),
 )
 """Japanese first: it has Chinese characters, too."""
 
@@ -43,7 +42,7 @@ _LANGUAGES_OF: Final = {
     for word in frozenset().union(*_FUNCTION_WORDS.values())
 }
 
-_WORD: Final = compile_late(r"[^\W\d_]+")
+_WORD: Final = re.compile(r"[^\W\d_]+")
 _TELLING_CHARS: Final = 3
 """Shorter words, as "in", are in languages that have no list here."""
 _LEAST_WORDS: Final = 2

@@ -8,7 +8,6 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from smart_mcp_proxy.late_patterns import compile_late
 from smart_mcp_proxy.models import Document
 from smart_mcp_proxy.search.engine import Arrays
 
@@ -56,7 +55,7 @@ _FAINT_PRAISE = frozenset(
 )
 """Words that name things as well: in the name of a tool whose text praises it they are praise, else they are not."""
 
-_PRAISE_PHRASE = compile_late(
+_PRAISE_PHRASE = re.compile(
     r"#1\b|\b(?:(?:no\.? ?|number[ -])(?:1|one)|(?:award|prize)[ -]winning|(?:best|first|world)[ -](?:in[ -])?class|"
     r"(?:bleeding|cutting)[ -]edge|(?:five|5)[ -]stars?|game[ -]changing|record[ -]breaking|gold[ -]standard|"
     r"(?:high|highest|top)[ -](?:class|end|notch|of[ -]the[ -]line|quality|ranked|rated|ranking|rating|tier)|"
@@ -67,8 +66,8 @@ _PRAISE_PHRASE = compile_late(
 
 _ONE_WORD = " best "
 
-_NAME_WORD = compile_late(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+|[^\W\d_A-Za-z]+|\d+")
-_WORD = compile_late(r"[^\W\d_]+")
+_NAME_WORD = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+|[^\W\d_A-Za-z]+|\d+")
+_WORD = re.compile(r"[^\W\d_]+")
 
 
 class Likeness(msgspec.Struct, frozen=True, gc=False):

@@ -9,8 +9,6 @@ from itertools import pairwise
 
 import snowballstemmer
 
-from smart_mcp_proxy.late_patterns import compile_late
-
 QUERY_LIMIT_CHARS = 4_000
 """What is read of a query: about 600 words, several times the longest task an agent was seen to send."""
 
@@ -54,8 +52,8 @@ _WORD = re.compile(r"[\w'\u2019-]+")
 _RUN = re.compile(r"[^\W_]+")
 _PART = re.compile(r"[A-Z]{2,}s(?![a-z])|[A-Z]+(?![a-z])|[A-Z]?[a-z]+|\d+")
 _CJK = "\u2e80-\u9fff\uac00-\ud7af\uf900-\ufaff\U00020000-\U0003ffff"
-_OTHER_PART = compile_late(rf"[{_CJK}]+|\d+|[^\W\d_{_CJK}]+")
-_IS_CJK = compile_late(f"[{_CJK}]")
+_OTHER_PART = re.compile(rf"[{_CJK}]+|\d+|[^\W\d_{_CJK}]+")
+_IS_CJK = re.compile(f"[{_CJK}]")
 
 _STEM_LETTERS = 2
 """So many letters of a stem may be none of its word's: possibl, hope for hoping."""

@@ -6,15 +6,14 @@ from typing import Any, NamedTuple
 from urllib.parse import urlsplit, urlunsplit
 
 from smart_mcp_proxy.errors import RequestError
-from smart_mcp_proxy.late_patterns import compile_late
 from smart_mcp_proxy.servers.edit import is_same
 
 MASK = "***"
 
 _REFERENCE = r"\$\{[^}]*\}"
-_REFERENCES = compile_late(rf"(?:(?:Bearer|Basic|Token)\s+)?(?:{_REFERENCE})+", re.IGNORECASE)
+_REFERENCES = re.compile(rf"(?:(?:Bearer|Basic|Token)\s+)?(?:{_REFERENCE})+", re.IGNORECASE)
 """A value that only refers to secrets shows none."""
-_DEFAULT = compile_late(r"(\$\{[^}]*?:-)[^}]+\}")
+_DEFAULT = re.compile(r"(\$\{[^}]*?:-)[^}]+\}")
 _HIDDEN_OBJECTS = frozenset({"env", "headers"})
 _PLAIN_VARIABLES = frozenset(
     {
@@ -24,11 +23,11 @@ _PLAIN_VARIABLES = frozenset(
         *("npm_config_cache", "PORT", "HOST", "DEBUG"),
     }
 )
-_PLAIN_VALUE = compile_late(r"[\w.,:+@~/ -]*")
+_PLAIN_VALUE = re.compile(r"[\w.,:+@~/ -]*")
 _PLAIN_CHARS = 4_096
-_PLACE_VARIABLE = compile_late(r"(?:^|_)(?:PATH|DIR|DIRECTORY|FOLDER|ROOT|FILE)\Z", re.I)
-_PLACE = compile_late(r"(?:~?/|[A-Za-z]:[\\/])[\w.,:+@~/\\ -]*")
-_SECRET_WORDS = compile_late(
+_PLACE_VARIABLE = re.compile(r"(?:^|_)(?:PATH|DIR|DIRECTORY|FOLDER|ROOT|FILE)\Z", re.I)
+_PLACE = re.compile(r"(?:~?/|[A-Za-z]:[\\/])[\w.,:+@~/\\ -]*")
+_SECRET_WORDS = re.compile(
     r"token|secret|passw|pwd|credential|auth|cookie|signature|(?:^|[-_.])(?:api|access|private)?[-_]?key", re.I
 )
 """In the name of a key or of a program's option."""
@@ -37,7 +36,7 @@ _PUBLIC_NAMES = frozenset(
     | {"token_url", "issuer_token_url", "subject_token_type"}
 )
 """They sound like secrets and are none; what is inside the first is looked at by itself."""
-_OPTION = compile_late(r"(-{1,2}[^=\s]+|[A-Za-z_][A-Za-z0-9_]*)=(.*)", re.DOTALL)
+_OPTION = re.compile(r"(-{1,2}[^=\s]+|[A-Za-z_][A-Za-z0-9_]*)=(.*)", re.DOTALL)
 _HEADER_OPTIONS = frozenset({"-H", "--header"})
 _USER_OPTIONS = frozenset({"-u", "--user"})
 """Followed by `NAME:PASSWORD`; without a colon it is a user's name, or the script after Python's `-u`."""
@@ -46,16 +45,16 @@ _SECRET_NAME = (
 )
 """Never tried twice at the same place: texts may be long, and made to be slow."""
 _NEXT_NAME = r"""[;,]\s*["']?[\w.-]+(?: [\w.-]+){0,2}["']?\s?[=:]"""
-_NAMED_VALUE = compile_late(
+_NAMED_VALUE = re.compile(
     rf"""({_SECRET_NAME}["']?\s?(?:=|:(?!//))\s?["']?)(.*?)(?={_NEXT_NAME}|\Z)""", re.I | re.DOTALL
 )
 """`NAME: value` or `NAME=value` inside a text, as in headers and connection strings, up to the next name."""
-_NAMED_IN_URL = compile_late(rf"([;,]{_SECRET_NAME}=)([^;?#]+)", re.I)
-_SCHEMED_VALUE = compile_late(r"\b((?:Bearer|Basic)\s+)(\S+)", re.I)
-_HEADER = compile_late(r"([^:]*:\s*)(.*)", re.DOTALL)
-_BARE_SECRET = compile_late(r"(?:sk|pk|rk|ghp|gho|ghs|github_pat|glpat|xox[a-z]|AKIA|AIza|eyJ)[-_A-Za-z0-9.]{12,}")
+_NAMED_IN_URL = re.compile(rf"([;,]{_SECRET_NAME}=)([^;?#]+)", re.I)
+_SCHEMED_VALUE = re.compile(r"\b((?:Bearer|Basic)\s+)(\S+)", re.I)
+_HEADER = re.compile(r"([^:]*:\s*)(.*)", re.DOTALL)
+_BARE_SECRET = re.compile(r"(?:sk|pk|rk|ghp|gho|ghs|github_pat|glpat|xox[a-z]|AKIA|AIza|eyJ)[-_A-Za-z0-9.]{12,}")
 """How well-known services begin their tokens."""
-_URL = compile_late(r"[A-Za-z][A-Za-z0-9+.-]{0,30}://\S+")  # bounded, so that its time grows with the text alone
+_URL = re.compile(r"[A-Za-z][A-Za-z0-9+.-]{0,30}://\S+")  # bounded, so that its time grows with the text alone
 _OPAQUE_CHARS = 20
 """A part of an address that is as long and mixes letters with digits is taken for a token: some services hand out
 addresses that are their own password."""

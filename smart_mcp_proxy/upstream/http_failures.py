@@ -12,7 +12,6 @@ import httpx2
 import msgspec
 
 from smart_mcp_proxy.errors import Delivery, UpstreamAuthError, UpstreamBusyError, UpstreamError
-from smart_mcp_proxy.late_patterns import compile_late
 from smart_mcp_proxy.names import login_hint, shell_word
 from smart_mcp_proxy.telemetry import get_logger
 from smart_mcp_proxy.upstream.proxies import HttpProxy, find_environ_proxy
@@ -32,8 +31,8 @@ _CA_FILES = ("REQUESTS_CA_BUNDLE", "CURL_CA_BUNDLE", "NODE_EXTRA_CA_CERTS")
 _SAID_CHARS = 1_000
 _GONE = frozenset({400, 404, 410})
 """What servers answer to a request of a session that they no longer know, if only 404 is the protocol's."""
-_SESSION = compile_late(r"session|initiali[sz]", re.IGNORECASE)
-_UNKNOWN_SESSION = compile_late(
+_SESSION = re.compile(r"session|initiali[sz]", re.IGNORECASE)
+_UNKNOWN_SESSION = re.compile(
     r"(?:\b(?:unknown|expired|(?:in)?valid|missing|stale|unrecogni[sz]ed|find)\b.{0,40}?|\bno (?:such |active )?)"
     r"session"
     r"|session.{0,80}?\b(?:unknown|expired|timed out|invalid|missing|required|provided|no longer exists|inactive"
@@ -53,10 +52,10 @@ _RENEWED_HINT = (
 )
 IN_SESSION_HINT = "It refused this one request, and may have carried it out: check before repeating it."
 _UNSURE_HINT = "A new session is opened. The request may have been carried out: check before repeating it."
-_METADATA = compile_late(r"\b(?:Bearer|DPoP)\b.*\bresource_metadata\s*=\s*[\"\w]", re.IGNORECASE)
+_METADATA = re.compile(r"\b(?:Bearer|DPoP)\b.*\bresource_metadata\s*=\s*[\"\w]", re.IGNORECASE)
 """Source: RFC 9728, section 5.1."""
-_CHALLENGE = compile_late(r'\b(error|scope)\s*=\s*(?:"([^"]*)"|([^\s,"]+))')
-_SCOPE = compile_late(r"[!#-\[\]-~]{1,200}")
+_CHALLENGE = re.compile(r'\b(error|scope)\s*=\s*(?:"([^"]*)"|([^\s,"]+))')
+_SCOPE = re.compile(r"[!#-\[\]-~]{1,200}")
 """A longer one is none that a person could judge. Source: RFC 6749, section 3.3"""
 
 

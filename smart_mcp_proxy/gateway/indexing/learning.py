@@ -14,7 +14,6 @@ from smart_mcp_proxy.catalog import Catalog, Lesson
 from smart_mcp_proxy.errors import RequestError, ToolNotFoundError
 from smart_mcp_proxy.gateway.activity.recorder import Recorder
 from smart_mcp_proxy.gateway.indexing.index_sync import IndexSync
-from smart_mcp_proxy.late_patterns import compile_late
 from smart_mcp_proxy.models import ToolKey
 from smart_mcp_proxy.names import parse_canonical
 from smart_mcp_proxy.search.text import terms
@@ -29,7 +28,7 @@ AGENTS_KEPT = 1_000
 QUESTION_LIMIT_CHARS = 200
 """A longer one is a whole task with its particulars, not a question that one tool answers."""
 
-_SECRET = compile_late(
+_SECRET = re.compile(
     r"""
     (?i:\b(?:pass(?:word|wd|phrase)?|pwd|secret|token|api[\s_-]?key|authorization|credentials?)\b\s*(?:[:=]|\bis\b)\s*\S)
     | (?i:\b(?:bearer|basic)\s+\S{8})

@@ -4,19 +4,17 @@ import re
 from dataclasses import dataclass
 from typing import Literal, NamedTuple
 
-from smart_mcp_proxy.late_patterns import compile_late
-
 Severity = Literal["review", "note"]
 
 DECISIVE = 1.0
 """The weight of all evidence together from which a person should look before the tool is used."""
 EXCERPT_CHARS = 120
 _AROUND_CHARS = 24
-_UNSAFE = compile_late(r"[^\x20-\x7e\u00a1-\u00ac\u00ae-\u02ff\u0370-\u058f\u0900-\u1fff\u3001-\ud7ff]|\\")
+_UNSAFE = re.compile(r"[^\x20-\x7e\u00a1-\u00ac\u00ae-\u02ff\u0370-\u058f\u0900-\u1fff\u3001-\ud7ff]|\\")
 """What an excerpt spells out: everything outside scripts that are read from left to right and show what they hold."""
-_QUOTATION = compile_late(r"""(?:^|(?<=[\s(]))(['"]).*\1(?=[\s).,:;]|$)""", re.DOTALL)
+_QUOTATION = re.compile(r"""(?:^|(?<=[\s(]))(['"]).*\1(?=[\s).,:;]|$)""", re.DOTALL)
 """From the first quotation mark of a reason to the last: what is quoted may hold such marks itself."""
-_PART = compile_late(r"\$\.(name|title|description|inputSchema|outputSchema|annotations|icons|_meta)(?![\w$-])")
+_PART = re.compile(r"\$\.(name|title|description|inputSchema|outputSchema|annotations|icons|_meta)(?![\w$-])")
 """Members that the protocol names; every other step of a path may be the server's own words."""
 
 

@@ -12,7 +12,6 @@ from typing import Any, Final, NamedTuple
 
 import msgspec
 
-from smart_mcp_proxy.late_patterns import compile_late
 from smart_mcp_proxy.telemetry import printable, redact
 
 NEVER: Final = 0
@@ -24,17 +23,17 @@ _UNCAUGHT: Final = 60
 _LACKS: Final = 12
 """Added where the line names a setting that is missing."""
 
-_SETTING: Final = compile_late(
+_SETTING: Final = re.compile(
     r"\b(?i:api[ _-]?keys?|tokens?|secrets?|credentials?|passwords?|(?:environment|env) var(?:iable)?s?|"
     r"options?|arguments?)\b|\b[A-Z][A-Z0-9]*_[A-Z0-9_]{2,}\b"
 )
-_MISSING: Final = compile_late(
+_MISSING: Final = re.compile(
     r"\b(?:required|missing|requires?|no|not (?:set|provided|found|configured|defined|specified|given)|"
     r"must (?:be|set)|unset|please (?:set|provide|specify))\b",
     re.I,
 )
 
-_NEVER: Final = compile_late(
+_NEVER: Final = re.compile(
     r"""
       [\W\d_]*$                                                          # blank, a rule, a closing brace
     | (?:Node\.js\ v|Bun\ v|Deno\ )\d                                    # versions
@@ -56,7 +55,7 @@ _NEVER: Final = compile_late(
     re.VERBOSE,
 )
 """Beginnings of lines that never say why: what surrounds a reason, and warnings."""
-_LITTLE: Final = compile_late(
+_LITTLE: Final = re.compile(
     r"""
       \W*(?:hint|help|example|examples|see|try|visit|docs|usage|options|learn\ more|for\ more|for\ help|more\ info)\b
     | \W*(?:exit(?:ing|ed)?|shutting\ down|stopp(?:ing|ed)|(?:good)?bye|terminat(?:ing|ed)|aborted)\b
@@ -76,27 +75,27 @@ _LINE_CHARS: Final = 400
 _REASON_CHARS: Final = 240
 _CONTINUED_LINES: Final = 10
 
-_TERMINAL: Final = compile_late(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)|[@-Z\\-_])")
+_TERMINAL: Final = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)|[@-Z\\-_])")
 """Colours, links and titles. Source: https://ecma-international.org/publications-and-standards/standards/ecma-48/"""
-_EDGE: Final = compile_late(
+_EDGE: Final = re.compile(
     r"^\s*(?:\|(?: |$)|\+ (?=Exception Group))"  # of Python's exception groups
     r"|^\s*[├╰]─+▶\s*"  # of the causes that uv draws
     r"|^\s*[│┃╭╰╮╯─━]+ ?"  # of boxes
 )
 _RIGHT_EDGE: Final = " │┃╮╯─━"
 _BOX: Final = ("│", "┃", "╭", "╰")
-_TRACEBACK: Final = compile_late(r"^\s*(?:Exception Group )?Traceback \(most recent call last\)")
-_MARK: Final = compile_late(r"^\s*[\^~]+\s*$")
+_TRACEBACK: Final = re.compile(r"^\s*(?:Exception Group )?Traceback \(most recent call last\)")
+_MARK: Final = re.compile(r"^\s*[\^~]+\s*$")
 """Stands below a line of source that is shown."""
-_CHAINED: Final = compile_late(r"^(?:During handling of the above|The above exception was)")
-_USAGE: Final = compile_late(r"^\s*usage\b", re.I)
-_FIELDS: Final = compile_late(r"\bvalidation errors? for\b")
+_CHAINED: Final = re.compile(r"^(?:During handling of the above|The above exception was)")
+_USAGE: Final = re.compile(r"^\s*usage\b", re.I)
+_FIELDS: Final = re.compile(r"\bvalidation errors? for\b")
 """Head of pydantic's list of fields."""
-_DETAIL: Final = compile_late(r"\[type=\w+, .*$")
+_DETAIL: Final = re.compile(r"\[type=\w+, .*$")
 """The end of each of its entries, which quotes the value."""
-_BULLET: Final = compile_late(r"^\s*(?:[-*•] |[├╰│])")
+_BULLET: Final = re.compile(r"^\s*(?:[-*•] |[├╰│])")
 _OPEN: Final = (":", ",", "(", "[")
-_OVER: Final = compile_late(r"^(?:at |File \"|For further information|Traceback|stack backtrace|note: )", re.I)
+_OVER: Final = re.compile(r"^(?:at |File \"|For further information|Traceback|stack backtrace|note: )", re.I)
 _CAUSED: Final = ("Caused by:", "cause: ")
 """Begin the lines on which anyhow and uv write the cause."""
 
@@ -130,38 +129,38 @@ class _Rule(NamedTuple):
 _TYPE: Final = r"(?:[\w$]+[.:])*[\w$]*(?:Error|Exception|Failure|Timeout|Fault|Rejection)(?:\ \[\w+\])?"
 
 _RULES: Final = (
-    _Rule(_UNCAUGHT, compile_late(r"thread '.*' (?:\(\d+\) )?panicked at '(.*)', \S+$")),
-    _Rule(_UNCAUGHT, compile_late(r"thread '.*' (?:\(\d+\) )?panicked at "), is_heading=True),
-    _Rule(_UNCAUGHT, compile_late(r"\W*(?:error|uncaught|description)\W*$", re.I), is_heading=True),
-    _Rule(_UNCAUGHT, compile_late(r"\s*panic: (.*?)(?: \[recovered\])?$")),
-    _Rule(_UNCAUGHT, compile_late(r"fatal error: ")),
-    _Rule(_UNCAUGHT, compile_late(r"\[?UnhandledPromiseRejection.* with the reason \"(.*)\"")),
-    _Rule(_UNCAUGHT, compile_late(r"\s*[\u00d7✘✗] +(.*)")),
+    _Rule(_UNCAUGHT, re.compile(r"thread '.*' (?:\(\d+\) )?panicked at '(.*)', \S+$")),
+    _Rule(_UNCAUGHT, re.compile(r"thread '.*' (?:\(\d+\) )?panicked at "), is_heading=True),
+    _Rule(_UNCAUGHT, re.compile(r"\W*(?:error|uncaught|description)\W*$", re.I), is_heading=True),
+    _Rule(_UNCAUGHT, re.compile(r"\s*panic: (.*?)(?: \[recovered\])?$")),
+    _Rule(_UNCAUGHT, re.compile(r"fatal error: ")),
+    _Rule(_UNCAUGHT, re.compile(r"\[?UnhandledPromiseRejection.* with the reason \"(.*)\"")),
+    _Rule(_UNCAUGHT, re.compile(r"\s*[\u00d7✘✗] +(.*)")),
     _Rule(
-        _UNCAUGHT, compile_late(r"npm (?:ERR!|error) .*(?:not in this registry|could not be found|network request to)")
+        _UNCAUGHT, re.compile(r"npm (?:ERR!|error) .*(?:not in this registry|could not be found|network request to)")
     ),
-    _Rule(_UNCAUGHT, compile_late(r"(?:/\S*/)?(?:ba|da|z|a)?sh: |env: |exec: |.*: command not found$")),
-    _Rule(EXCEPTION + 2, compile_late(r"npm (?:ERR!|error) (?!code)")),
-    _Rule(EXCEPTION, compile_late(r"npm (?:ERR!|error) ")),
-    _Rule(EXCEPTION, compile_late(rf"(?:Exception in thread \"[^\"]*\" |Unhandled exception[.:] )({_TYPE}\b.*)")),
-    _Rule(EXCEPTION, compile_late(rf"\s*(?:\[cause\]: |---> |Caused by: |Uncaught )({_TYPE}: .*)")),
-    _Rule(EXCEPTION, compile_late(rf"\s*({_TYPE}(?:: .*|$))")),
-    _Rule(EXCEPTION, compile_late(r"\S+: error: |error(?:\[\w+\])?: ", re.I)),
-    _Rule(EXCEPTION, compile_late(r"\W*(?:fatal|critical)\b", re.I)),
+    _Rule(_UNCAUGHT, re.compile(r"(?:/\S*/)?(?:ba|da|z|a)?sh: |env: |exec: |.*: command not found$")),
+    _Rule(EXCEPTION + 2, re.compile(r"npm (?:ERR!|error) (?!code)")),
+    _Rule(EXCEPTION, re.compile(r"npm (?:ERR!|error) ")),
+    _Rule(EXCEPTION, re.compile(rf"(?:Exception in thread \"[^\"]*\" |Unhandled exception[.:] )({_TYPE}\b.*)")),
+    _Rule(EXCEPTION, re.compile(rf"\s*(?:\[cause\]: |---> |Caused by: |Uncaught )({_TYPE}: .*)")),
+    _Rule(EXCEPTION, re.compile(rf"\s*({_TYPE}(?:: .*|$))")),
+    _Rule(EXCEPTION, re.compile(r"\S+: error: |error(?:\[\w+\])?: ", re.I)),
+    _Rule(EXCEPTION, re.compile(r"\W*(?:fatal|critical)\b", re.I)),
     _Rule(
-        _ERROR + 8, compile_late(r"(?:\S+ ){0,6}\W?(?:ERROR|FATAL|CRITICAL|SEVERE)\b|.*\blevel=(?:error|fatal|panic)\b")
+        _ERROR + 8, re.compile(r"(?:\S+ ){0,6}\W?(?:ERROR|FATAL|CRITICAL|SEVERE)\b|.*\blevel=(?:error|fatal|panic)\b")
     ),
-    _Rule(_PLAIN - 5, compile_late(r"(?:\S+ ){0,6}\W?(?:INFO|DEBUG|TRACE)\b|.*\blevel=(?:info|debug)\b")),
+    _Rule(_PLAIN - 5, re.compile(r"(?:\S+ ){0,6}\W?(?:INFO|DEBUG|TRACE)\b|.*\blevel=(?:info|debug)\b")),
     _Rule(
         _ERROR,
-        compile_late(
+        re.compile(
             r".*\b(?:errors?|fail(?:ed|ure|s)?|cannot|can't|could not|couldn't|unable to|not found|denied|invalid|"
             r"refused|unauthorized|forbidden|no such|unsupported|abort\w*|exception|crash\w*)\b",
             re.I,
         ),
     ),
-    _Rule(_PLAIN, compile_late(r"\S")),
-    _Rule(_PLAIN - 5, compile_late("")),
+    _Rule(_PLAIN, re.compile(r"\S")),
+    _Rule(_PLAIN - 5, re.compile("")),
 )
 """The first that fits counts."""
 _JSON_WORDS: Final = (("msg", "message"), ("error", "err"))

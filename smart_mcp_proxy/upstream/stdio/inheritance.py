@@ -6,7 +6,6 @@ from typing import Final, NamedTuple
 
 from smart_mcp_proxy.desktop.alone import STARTED_BY
 from smart_mcp_proxy.desktop.variables import ADDRESSES, PLAIN
-from smart_mcp_proxy.late_patterns import compile_late
 from smart_mcp_proxy.servers import ServerConfig
 
 _PLAIN: Final = PLAIN | {STARTED_BY}
@@ -21,18 +20,18 @@ _NPM_PLAIN: Final = frozenset({
     "cache", "cafile", "ca", "noproxy", "offline", "prefer_offline", "prefer_online", "strict_ssl",
 })  # fmt: skip
 _NPM_ADDRESSES: Final = frozenset({"https_proxy", "proxy", "registry"})
-_ABOUT_THE_NETWORK: Final = compile_late(
+_ABOUT_THE_NETWORK: Final = re.compile(
     r"(?:UV|PIP|NPM_CONFIG|NODE|GIT|COREPACK)_.*|.*(?:PROXY|CERT|CA_BUNDLE|INDEX_URL|REGISTRY).*|NETRC|.*_NETRC", re.I
 )
 """Variables that may be why a program has no way to the network without them."""
-_NETWORK_WORDS: Final = compile_late(
+_NETWORK_WORDS: Final = re.compile(
     r"certificate|\bcerts?\b|\bssl\b|\btls\b|\bproxy\b|\bdns\b|self.signed|name resolution|resolve host|"
     r"\bENOTFOUND|\bECONN|\bETIMEDOUT|\bEAI_AGAIN|\bEHOSTUNREACH|unreachable|\bnetwork\b|"
     r"connect(?:ion)? (?:error|refused|timed out)|error sending request|failed to (?:fetch|download)|\b40[137]\b|"
     r"unauthorized|package (?:index|registry)",
     re.I,
 )
-_PROGRAM_WORDS: Final = compile_late(
+_PROGRAM_WORDS: Final = re.compile(
     r"\b(?:ModuleNotFound|Import|Syntax|Name|Attribute|Type|FileNotFound|Key)Error\b|Cannot find (?:module|package)|"
     r"\bENOENT\b|validation errors? for|\busage:|\(allow\.network\)|is to run in a (?:sandbox|container),",
     re.I,
@@ -40,9 +39,9 @@ _PROGRAM_WORDS: Final = compile_late(
 """Ends that a way to the network would not have spared the program, or refusals to start it, whatever they name."""
 _NAMES_SHOWN: Final = 5
 _SCHEME: Final = "://"
-_PLACE_END: Final = compile_late(r"[/?#]")
-_HOST: Final = compile_late(r"(?:\[[0-9A-Fa-f:.]+\]|[A-Za-z0-9._-]+)(?::[0-9]{1,5})?")
-_DOUBTFUL: Final = compile_late(r"@|\?|://")
+_PLACE_END: Final = re.compile(r"[/?#]")
+_HOST: Final = re.compile(r"(?:\[[0-9A-Fa-f:.]+\]|[A-Za-z0-9._-]+)(?::[0-9]{1,5})?")
+_DOUBTFUL: Final = re.compile(r"@|\?|://")
 """Signs that a password holds what ends an address's host, or that there is a token in a query."""
 
 

@@ -11,7 +11,6 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path, PurePath
 from typing import Final, NamedTuple
 
-from smart_mcp_proxy.late_patterns import compile_late
 from smart_mcp_proxy.names import shell_word
 from smart_mcp_proxy.servers import ServerConfig, describe_missing
 from smart_mcp_proxy.telemetry import redact
@@ -24,56 +23,56 @@ _LAST_LINES: Final = 40
 """Of what the server wrote: what it says of a refused access stands among them."""
 
 _MOST_NAMES: Final = 4
-_LACKED: Final = compile_late(
+_LACKED: Final = re.compile(
     r"\b(?:required|missing|requires?|must (?:be|set|provide)|unset|please (?:set|provide|specify)|needs?|KeyError|"
     r"(?:is|are|was|were|not) (?:not )?(?:set|provided|found|configured|defined|specified|given|present|empty)|"
     r"undefined)\b",
     re.I,
 )
-_VARIABLE: Final = compile_late(r"(?<![\w/.$<-])\$?\{?([A-Z][A-Z0-9]*(?:_[A-Z0-9]+)+)\b(?![/\\(]|\.\w)")
-_NO_VARIABLE: Final = compile_late(r"(?:ERR|SELF_SIGNED|UNABLE_TO|DEPTH_ZERO|HTTP)_|.*_NOT_FOUND$")
+_VARIABLE: Final = re.compile(r"(?<![\w/.$<-])\$?\{?([A-Z][A-Z0-9]*(?:_[A-Z0-9]+)+)\b(?![/\\(]|\.\w)")
+_NO_VARIABLE: Final = re.compile(r"(?:ERR|SELF_SIGNED|UNABLE_TO|DEPTH_ZERO|HTTP)_|.*_NOT_FOUND$")
 """Codes of errors, which are written alike."""
-_CHOICE: Final = compile_late(r"\b(?:either|one of|or)\b", re.I)
-_OPTION: Final = compile_late(
+_CHOICE: Final = re.compile(r"\b(?:either|one of|or)\b", re.I)
+_OPTION: Final = re.compile(
     r"(?:required option|arguments (?:are required|were not provided):|"
     r"missing (?:required )?(?:option|argument|flag)s?:?|required flag\(s\)|requires? the) ['\"`]?(--?[a-z][\w-]*)",
     re.I,
 )
 _PYTHON: Final = (
-    compile_late(r"does not satisfy Python\s*>=?\s*(3\.\d+)"),
-    compile_late(r"requires a different Python: [\d.]+ not in '>=\s*(3\.\d+)"),
-    compile_late(r"Requires-Python [>~]=\s*(3\.\d+)"),
-    compile_late(r"newer than PyO3's maximum supported version \((3\.\d+)\)"),
+    re.compile(r"does not satisfy Python\s*>=?\s*(3\.\d+)"),
+    re.compile(r"requires a different Python: [\d.]+ not in '>=\s*(3\.\d+)"),
+    re.compile(r"Requires-Python [>~]=\s*(3\.\d+)"),
+    re.compile(r"newer than PyO3's maximum supported version \((3\.\d+)\)"),
 )
 _PYTHON_SINCE: Final = {
-    "3.11": compile_late(
+    "3.11": re.compile(
         r"No module named 'tomllib'|'asyncio' has no attribute '(?:timeout|TaskGroup|Runner)'|"
         r"import name '(?:Self|StrEnum|UTC|assert_never|NotRequired|LiteralString)' from '(?:typing|enum|datetime)'"
     ),
-    "3.12": compile_late(
+    "3.12": re.compile(
         r"import name '(?:override|TypeAliasType|batched|Buffer)' from '(?:typing|itertools|collections)"
     ),
-    "3.13": compile_late(r"import name '(?:TypeIs|ReadOnly|deprecated)' from '(?:typing|warnings)'"),
+    "3.13": re.compile(r"import name '(?:TypeIs|ReadOnly|deprecated)' from '(?:typing|warnings)'"),
 }
 """By version: what Python says of things that it has since then. Source: https://docs.python.org/3/whatsnew/"""
 _NODE: Final = (
-    compile_late(r"EBADENGINE\s+required: \{[^}]*node: '[^'\d]*(\d+)"),
-    compile_late(r"\b(?:requires?|needs?) Node(?:\.js)?\s*(?:version )?[>=v^~ ]*(\d+)", re.I),
+    re.compile(r"EBADENGINE\s+required: \{[^}]*node: '[^'\d]*(\d+)"),
+    re.compile(r"\b(?:requires?|needs?) Node(?:\.js)?\s*(?:version )?[>=v^~ ]*(\d+)", re.I),
 )
 _NODE_SINCE: Final = {
-    "20": compile_late(r"\b(?:File|CustomEvent|crypto) is not defined"),
-    "22": compile_late(
+    "20": re.compile(r"\b(?:File|CustomEvent|crypto) is not defined"),
+    "22": re.compile(
         r"provide an export named '(?:enableCompileCache|glob|styleText|registerHooks)'|Promise\.withResolvers is not|"
         r"built-in module: node:sqlite|markAsUncloneable is not|\bWebSocket is not defined|\bERR_REQUIRE_ESM\b"
     ),
-    "24": compile_late(r"\bURLPattern is not defined|RegExp\.escape is not a function"),
+    "24": re.compile(r"\bURLPattern is not defined|RegExp\.escape is not a function"),
 }
 """Likewise of Node.js. Source: https://nodejs.org/en/blog/release"""
-_LIBRARY: Final = compile_late(
+_LIBRARY: Final = re.compile(
     r"\b(lib[\w.+-]+?\.so[\d.]*): cannot open shared object|no library called \"(?:lib)?([\w.+-]+)\"|"
     r"cannot load library '(lib[\w.+-]+)|(?:failed|unable) to find (lib\w+)"
 )
-_NOT_BUILT: Final = compile_late(r"\bPackage ([\w.+-]+) was not found in the pkg-config search path")
+_NOT_BUILT: Final = re.compile(r"\bPackage ([\w.+-]+) was not found in the pkg-config search path")
 _LIBRARIES: Final = {
     "libGL.so": "libgl1",
     "libcairo": "libcairo2",
@@ -93,35 +92,32 @@ _LIBRARIES: Final = {
 }
 """Packages of Debian by the beginning of the library that they bring."""
 _PLATFORMS: Final = (
-    (compile_late(r'notsup Unsupported platform for \S+ wanted \{"os":\[?"darwin'), "runs on macOS only"),
-    (compile_late(r'notsup Unsupported platform for \S+ wanted \{"os":\[?"win32'), "runs on Windows only"),
-    (compile_late(r"notsup Unsupported platform\b"), "is not made for this system"),
-    (compile_late(r"No module named '(?:AppKit|Foundation|Quartz|objc|EventKit)'"), "runs on macOS only"),
-    (compile_late(r"No module named '(?:winreg|win32\w*|pywintypes|msvcrt|_winapi)'"), "runs on Windows only"),
-    (compile_late(r"(?i)\b(?:only (?:runs on|works on|available on|supports)|requires) macos\b"), "runs on macOS only"),
+    (re.compile(r'notsup Unsupported platform for \S+ wanted \{"os":\[?"darwin'), "runs on macOS only"),
+    (re.compile(r'notsup Unsupported platform for \S+ wanted \{"os":\[?"win32'), "runs on Windows only"),
+    (re.compile(r"notsup Unsupported platform\b"), "is not made for this system"),
+    (re.compile(r"No module named '(?:AppKit|Foundation|Quartz|objc|EventKit)'"), "runs on macOS only"),
+    (re.compile(r"No module named '(?:winreg|win32\w*|pywintypes|msvcrt|_winapi)'"), "runs on Windows only"),
+    (re.compile(r"(?i)\b(?:only (?:runs on|works on|available on|supports)|requires) macos\b"), "runs on macOS only"),
     (
-        compile_late(r"(?i)\b(?:only (?:runs on|works on|available on|supports)|requires) windows\b"),
+        re.compile(r"(?i)\b(?:only (?:runs on|works on|available on|supports)|requires) windows\b"),
         "runs on Windows only",
     ),
-    (
-        compile_late(r"Exec format error|cannot execute binary file"),
-        "was built for another kind of processor or system",
-    ),
-    (compile_late(r"no wheels with a matching (?:platform|Python ABI)"), "has no build for this system"),
+    (re.compile(r"Exec format error|cannot execute binary file"), "was built for another kind of processor or system"),
+    (re.compile(r"no wheels with a matching (?:platform|Python ABI)"), "has no build for this system"),
 )
-_MISSING_PACKAGE: Final = compile_late(
+_MISSING_PACKAGE: Final = re.compile(
     r"npm error 404 .*could not be found|E404|was not found in the package registry|could not determine executable"
 )
-_SCRIPT_FAILED: Final = compile_late(
+_SCRIPT_FAILED: Final = re.compile(
     r"npm (?:ERR!|error) path \S*[/\\]node_modules[/\\].*\n(?:npm .*\n)?npm (?:ERR!|error) command (?:sh|cmd)"
 )
-_FAILED: Final = compile_late(r" ended with exit code [1-9]\d*\.$")
+_FAILED: Final = re.compile(r" ended with exit code [1-9]\d*\.$")
 """Where nothing was written that says why."""
 _PACKAGE: Final = r"(?:@[a-z0-9][\w.-]*/)?[a-z0-9][\w.-]*"
-_DEPRECATED: Final = compile_late(rf"npm warn deprecated ({_PACKAGE})@\S+: (.*)")
-_ADDRESS: Final = compile_late(r"(https://[a-z0-9-]+(?:\.[a-z0-9-]+)+(?:/[\w-]+)*/(?:mcp|sse))(?![\w/.-]*[\w/-])")
-_IS_ELSEWHERE: Final = compile_late(r"\b(?:moved|remote|hosted|deprecated|instead)\b", re.I)
-_NEW_NAME: Final = compile_late(
+_DEPRECATED: Final = re.compile(rf"npm warn deprecated ({_PACKAGE})@\S+: (.*)")
+_ADDRESS: Final = re.compile(r"(https://[a-z0-9-]+(?:\.[a-z0-9-]+)+(?:/[\w-]+)*/(?:mcp|sse))(?![\w/.-]*[\w/-])")
+_IS_ELSEWHERE: Final = re.compile(r"\b(?:moved|remote|hosted|deprecated|instead)\b", re.I)
+_NEW_NAME: Final = re.compile(
     r"\b(?:renamed|moved|migrated?|replaced|superseded|use|switch|favou?r)\b(?: \w+){0,4} ['\"`]?"
     r"(@[a-z0-9][\w.-]*/[a-z0-9][\w.-]*\w|(?<=['\"`])[a-z0-9]+(?:-[a-z0-9]+)+)"
 )
