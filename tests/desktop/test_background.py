@@ -205,8 +205,9 @@ async def test_a_gateway_of_another_place_is_not_joined(desk: Desk) -> None:
             ("network", hello["network"] + 1, "another network namespace"),
         )
         for changed, value, why in places:
-            answer = _say(desk.socket, json.dumps({"join": hello | {changed: value}}).encode() + b"\n")
-            assert why in json.loads(answer)["alone"]
+            for stays in (False, True):  # a gateway that asks for room is in a place as well
+                said = json.dumps({"join": hello | {changed: value, "stays": stays}}).encode() + b"\n"
+                assert why in json.loads(_say(desk.socket, said))["alone"]
 
 
 def _say(path: str, data: bytes, size: int = 100_000) -> bytes:

@@ -170,7 +170,8 @@ class JoinService:
         """Whether the gateway that listens at the path makes room for this one."""
         settings = {name: text for name, text in self.environ.items() if name.startswith(PREFIX)}
         settings.pop(f"{PREFIX}CONFIG_JSON", None)
-        own = Hello(__version__, os.getpid(), str(self._folder), self._data_dir, self._source, "", settings, stays=True)
+        place = (str(self._folder), self._data_dir, self._source)
+        own = Hello(__version__, os.getpid(), *place, "", settings, stays=True, network=self._network)
         with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as link, suppress(OSError, ValueError):
             link.settimeout(_ROOM_S)
             link.connect(path)
@@ -303,7 +304,8 @@ class JoinService:
             return f"has its data in {self._data_dir}"
         if hello.source != self._source:
             return f"reads its servers from {self._source}"
-        return "is in another network namespace" if hello.network not in (0, self._network) else ""
+        is_same = hello.network == self._network or 0 in (hello.network, self._network)
+        return "" if is_same else "is in another network namespace"
 
     async def _give_place(self, why: str) -> dict[str, Any]:
         log.info("%s", why)
