@@ -3,13 +3,14 @@
 Rows: 1, 2, 5 and 10 clients that start at the same moment, in front of 10 servers with 20 tools each; the ways take
 turns, each figure is the median of the rounds, and each ratio that of the rounds' ratios. `alone` is `mcpproxy serve
 --alone`, a gateway for each client; `joined` is `mcpproxy serve`, with the shared gateway running or with nothing
-running. With `--weight sdk` there are ratios to the last build without a shared gateway as well, whose figures are kept
-here. All of ours start from a stored catalog. RSS counts shared pages for each process, PSS divides them. Processor
-time is that of all processes, servers included, until every client has had an answer of every server. `--calls`
-measures calls through the door instead, beside a gateway of one client. Linux alone. Results go to bench-desktop.json
-and bench-desktop.md as well.
+running; `earlier` is `serve` of another build of ours, such as the last one that shared no gateway (`ba52b295^`), in a
+home of its own. All of ours start from a stored catalog. RSS counts shared pages for each process, PSS divides them.
+Processor time is that of all processes, servers included, until every client has had an answer of every server.
+`--calls` measures calls through the door instead, beside a gateway of one client. Linux alone. Results go to
+bench-desktop.json and bench-desktop.md as well.
 
     python scripts/bench_desktop.py --rounds 3 --mcp-hub PATH --mcp-compressor PATH
+    python scripts/bench_desktop.py --rounds 3 --weight sdk --clients 5 --earlier PATH
     python scripts/bench_desktop.py --calls
 """
 
@@ -26,10 +27,10 @@ from typing import Any
 
 from bench.desktop.calls import calls_goals, calls_markdown, measure_calls
 from bench.desktop.client import start_all
-from bench.desktop.report import earlier_goals, markdown, start_goals, start_markdown
+from bench.desktop.report import markdown, start_goals, start_markdown
 from bench.desktop.rows import Row, measure_row, median_row
 from bench.desktop.tree import adopt_orphans, end_all
-from bench.desktop.ways import Place, Way, find_ways, make_place
+from bench.desktop.ways import EARLIER, PEERS, Place, Way, build_earlier, find_ways, make_place
 
 OUTPUT = Path("bench-desktop")
 _END_S = 15.0
@@ -57,6 +58,7 @@ def parsed() -> argparse.Namespace:
     parser.add_argument("--servers", type=int, default=10)
     parser.add_argument("--weight", choices=["raw", "sdk"], default="raw", help="servers of 10 MB or of 80 MB each")
     parser.add_argument("--only", nargs="+", help="ways whose names begin so")
+    parser.add_argument("--earlier", metavar="PATH", help="program mcpproxy of an earlier build")
     parser.add_argument("--mcp-hub", metavar="PATH", help="program of the npm package mcp-hub, mcp-remote beside it")
     parser.add_argument("--mcp-compressor", metavar="PATH", help="program of the PyPI package mcp-compressor")
     parser.add_argument("--calls", action="store_true", help="measure calls instead of starts")
@@ -66,23 +68,25 @@ def parsed() -> argparse.Namespace:
 
 
 def measured_starts(folder: Path, options: argparse.Namespace) -> dict[str, Any]:
-    ways, notes = find_ways({"mcp-hub": options.mcp_hub, "mcp-compressor": options.mcp_compressor})
+    ways, notes = find_ways({name: getattr(options, name.replace("-", "_")) for name in PEERS})
+    if options.earlier:
+        ways.append(build_earlier(options.earlier))
     if options.only:
         ways = [way for way in ways if way.name.startswith(tuple(options.only))]
-    place = make_place(folder / "home", options.weight, options.servers)
-    prepare(ways, place)
+    homes = {way.name: "earlier" if way.name == EARLIER else "home" for way in ways}
+    made = {home: make_place(folder / home, options.weight, options.servers) for home in set(homes.values())}
+    places = {name: made[home] for name, home in homes.items()}
+    prepare(ways, places)
     rows: dict[tuple[int, str], list[Row]] = {}
     for turn in range(options.rounds):
         for count in options.clients:
             for way in ways:
                 began = time.perf_counter()
-                rows.setdefault((count, way.name), []).append(measure_row(way, place, count))
+                rows.setdefault((count, way.name), []).append(measure_row(way, places[way.name], count))
                 spent = time.perf_counter() - began
                 print(f"round {turn + 1}: {count} x {way.name}: {spent:.1f} s", file=sys.stderr)
     medians = {key: median_row(each) for key, each in rows.items()}
     goals = start_goals(rows)
-    if (options.weight, options.servers) == ("sdk", 10):
-        goals += earlier_goals(rows)
     title = f"{options.servers} {options.weight} servers of 20 tools, medians of {options.rounds} rounds"
     return {
         "notes": notes,
@@ -92,10 +96,11 @@ def measured_starts(folder: Path, options: argparse.Namespace) -> dict[str, Any]
     }
 
 
-def prepare(ways: Sequence[Way], place: Place) -> None:
-    """One start of ours stores the catalog and compiles what is imported."""
+def prepare(ways: Sequence[Way], places: Mapping[str, Place]) -> None:
+    """One start of each build stores its catalog and compiles what is imported."""
     for way in ways:
-        if way.name == "alone":
+        if way.name in ("alone", EARLIER):
+            place = places[way.name]
             clients, _ = start_all(1, way.command, place.environ, place.log, way.dialect(), place.servers)
             for client in clients:
                 client.close()

@@ -2,11 +2,13 @@
 
 import statistics
 from collections.abc import Mapping, Sequence
+from itertools import product
 from typing import Any
 
 from bench.desktop.rows import Row
+from bench.desktop.ways import EARLIER
 
-__all__ = ["build_goal", "earlier_goals", "markdown", "start_goals", "start_markdown"]
+__all__ = ["build_goal", "markdown", "start_goals", "start_markdown"]
 
 Medians = Mapping[tuple[int, str], Mapping[str, float]]
 _HEAD = [
@@ -23,11 +25,6 @@ _RATIOS = (
     ("last tool", "joined, gateway running", ("last_tool_s",), 0.2),
     ("last tool", "joined, from nothing", ("last_tool_s",), 0.2),
 )
-_BEFORE = {"own_rss_mb": 735.0, "servers_rss_mb": 3_241.0, "cpu_s": 41.0, "first_search_s": 5.6, "last_tool_s": 27.0}
-"""Five clients, warm, in front of 10 servers of weight `sdk`, with the last build in which no gateway was shared.
-
-What the limits above were set against: a gateway for each has become cheaper since. Measured once, elsewhere, so the
-memory compares, and times compare as far as the machines do."""
 _DOOR_MB = 12.0
 _DOOR_S = 0.1
 
@@ -66,26 +63,15 @@ def build_goal(what: str, amount: float, limit: float, *, is_least: bool = False
 def start_goals(rows: Mapping[tuple[int, str], Sequence[Row]], count: int = 5) -> list[dict[str, Any]]:
     """Ratios to a gateway for each of five clients, each of one round, and what one door weighs."""
     goals = []
-    for what, way, names, limit in _RATIOS:
-        pairs = zip(rows.get((count, way), ()), rows.get((count, "alone"), ()), strict=False)
-        if shares := [_add_up(row, names) / _add_up(base, names) for row, base in pairs]:
-            goals.append(build_goal(f"{count} clients, {way}: {what} / alone", statistics.median(shares), limit))
+    for base, (what, way, names, limit) in product(("alone", EARLIER), _RATIOS):
+        pairs = zip(rows.get((count, way), ()), rows.get((count, base), ()), strict=False)
+        if shares := [_add_up(row, names) / _add_up(other, names) for row, other in pairs]:
+            goals.append(build_goal(f"{count} clients, {way}: {what} / {base}", statistics.median(shares), limit))
     if ones := rows.get((1, "joined, gateway running")):
         door_mb = statistics.median(row.door_mb for row in ones)
         goals.append(build_goal("door: MB resident", door_mb, _DOOR_MB))
         search_s = statistics.median(row.first_search_s for row in ones)
         goals.append(build_goal("door: s to its first search", search_s, _DOOR_S))
-    return goals
-
-
-def earlier_goals(rows: Mapping[tuple[int, str], Sequence[Row]], count: int = 5) -> list[dict[str, Any]]:
-    """Ratios to what five clients took before gateways were shared, where that was measured; servers weigh `sdk`."""
-    goals = []
-    for what, way, names, limit in _RATIOS:
-        base = sum(_BEFORE.get(name, 0.0) for name in names)
-        if base and (found := rows.get((count, way))):
-            share = statistics.median(_add_up(row, names) for row in found) / base
-            goals.append(build_goal(f"{count} clients, {way}: {what} / before sharing", share, limit))
     return goals
 
 

@@ -15,7 +15,10 @@ from pathlib import Path
 from bench.desktop.client import Compressed, Dialect, Listed, Ours, start_all
 from bench.targets import free_port
 
-__all__ = ["Place", "Way", "find_ways", "make_place"]
+__all__ = ["EARLIER", "PEERS", "Place", "Way", "build_earlier", "find_ways", "make_place"]
+
+EARLIER = "earlier"
+"""Name of the way in which another build of ours starts a gateway for each client."""
 
 PEERS = {"mcp-hub": "BENCH_MCP_HUB", "mcp-compressor": "BENCH_MCP_COMPRESSOR"}
 """Programs of peers, and the environment variables that say where they are if not on the PATH."""
@@ -108,6 +111,15 @@ def find_ways(options: Mapping[str, str | None]) -> tuple[list[Way], list[str]]:
             command = (path, "--config", "CONFIG")
             ways.append(Way(name, command, Compressed, False, lambda _: _do_nothing))
     return ways, missing
+
+
+def build_earlier(program: str) -> Way:
+    """A gateway for each client, of a build in which `serve` shares none.
+
+    Args:
+        program: Its `mcpproxy`.
+    """
+    return Way(EARLIER, (program, "serve"), Ours, False, lambda _: _do_nothing)
 
 
 def _do_nothing() -> None:
