@@ -100,6 +100,8 @@ async def built(*_, **__):
     models = [m for each in (types, handshake, modern) for m in vars(each).values() if hasattr(m, "model_fields")]
     built = sum(model.__pydantic_complete__ for model in models)
     tool = types.Tool.model_validate({"name": "x", "inputSchema": {"type": "object"}})
+    answers = {"name": "x", "inputResponses": {"a": {"action": "decline"}}}
+    assert types.CallToolRequestParams.model_validate(answers).input_responses["a"].action == "decline"
     print(len(models), built, tool.model_dump(exclude_none=True), types.Tool.__pydantic_complete__)
     return 0
 serve.serve_settings = built
