@@ -8,7 +8,7 @@ from statistics import median
 import pytest
 from syntax_trees import PACKAGE, list_nodes, package_trees
 
-MAX_CODE_LINES = 64_851
+MAX_CODE_LINES = 64_866
 """Lines that hold code: without blank ones, comments and docstrings. A change that needs more raises it by what it
 adds, 1,500 at most, and says why: the last one, what audits of isolation and of the shared gateway found, added 288."""
 MAX_MEDIAN_FILE_LINES = 150

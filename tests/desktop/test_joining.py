@@ -132,6 +132,29 @@ async def test_variables_that_the_server_file_names(desk: Desk) -> None:
 
 
 @pytest.mark.long  # starts a gateway, seconds of it
+async def test_another_service_of_embeddings(desk: Desk) -> None:
+    """A client with a key of its own does not search by the gateway's; one that has none does."""
+    desk.write_servers(up=desk.entry())
+    wanted = {"MCPPROXY_EMBEDDER": "OPENAI", "OPENAI_BASE_URL": "http://127.0.0.1:9/v1"}
+    async with desk.client(**wanted, OPENAI_API_KEY="sk-one") as first:
+        await first.greet()
+        server = await first.text()
+        gateway = await desk.gateway()
+        for told in ({}, {"OPENAI_API_KEY": "sk-one"}):
+            async with desk.client(MCPPROXY_EMBEDDER="OPENAI", **told) as same:
+                await same.greet()
+                assert await same.text() == server
+        assert OWN not in desk.stderr
+        async with desk.client(**wanted, OPENAI_API_KEY="sk-two") as other:
+            await other.greet()
+            await other.text()
+            assert f"{OWN}: OPENAI_API_KEY differs from that of the gateway that runs.\n" in desk.stderr
+            assert await other.leave() == 0
+        assert desk.gateways() == [gateway]
+        assert "sk-two" not in read_environ(gateway).values()
+
+
+@pytest.mark.long  # starts a gateway, seconds of it
 async def test_programs_of_any_client_are_found(desk: Desk, tmp_path: Path) -> None:
     """A client of the desktop has fewer folders of programs than one in a terminal; its own come first."""
     tools = tmp_path / "tools"

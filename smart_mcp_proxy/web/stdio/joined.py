@@ -61,6 +61,8 @@ IGNORED: Final = frozenset({
     "keep_alive",
 })  # fmt: skip
 """Settings that are about the process, its HTTP, or the commands, or are known to be equal."""
+_SERVICE: Final = {"OPENAI_API_KEY", "OPENAI_BASE_URL"}
+"""Variables of the service that computes embeddings for `OPENAI` and, without a local model, `HYBRID`."""
 
 _VERSION: Final = re.compile(
     r"([0-9]+(?:\.[0-9]+)*?)(?:\.0)*(?:(a|b|rc)([0-9]+))?(?:\.post([0-9]+))?(?:\.dev([0-9]+))?(?:\+.*)?"
@@ -246,14 +248,15 @@ class JoinService:
                 hello = (await _read(reader, _Greeting)).join
                 answer, settings = await self._decide(hello, peer)
                 if answer is None:
-                    writer.write(_encode(variables=sorted((names := self._variables()) | {"PATH"})))
-                    told = await _read(reader, _Told)
-                    answer = self._take_variables(names, told.variables)
+                    writer.write(_encode(variables=sorted((names := self._variables()) | {"PATH"} | _SERVICE)))
+                    told = (await _read(reader, _Told)).variables
+                    answer = self._check_service(told) or self._take_variables(names, told)
                 if answer is None and "PATH" not in names:
-                    self._take_path(told.variables.get("PATH", ""))
+                    self._take_path(told.get("PATH", ""))
             writer.write(_encode(**(answer or {"joined": {"pid": os.getpid(), "version": __version__}})))
             if answer is None:
-                client = JoinedClient(hello.pid, hello.version, hello.directory, time.time(), told.variables)
+                variables = {name: text for name, text in told.items() if name in names or name == "PATH"}
+                client = JoinedClient(hello.pid, hello.version, hello.directory, time.time(), variables)
                 await self._serve_client(client, hello.profile, settings, (reader, writer))
         except EOFError:
             log.debug("a client left before it was let in")
@@ -328,6 +331,15 @@ class JoinService:
     def _variables(self) -> set[str]:
         servers = self.gateway.base.config.servers().values()
         return {name for config in servers for name in find_variables(config)}
+
+    def _check_service(self, values: Mapping[str, str]) -> dict[str, Any] | None:
+        """Why a client that wants another service of embeddings cannot be let in; one that names none has this one."""
+        if self.gateway.settings.embedder not in ("OPENAI", "HYBRID"):
+            return None
+        for name in sorted(_SERVICE):
+            if (there := values.get(name)) and there != self.environ.get(name):
+                return {"alone": f"{name} differs from that of the gateway that runs"}
+        return None
 
     def _take_variables(self, names: Iterable[str], values: Mapping[str, str]) -> dict[str, Any] | None:
         """Take over values that the gateway lacks; why the client cannot be let in where others differ."""
