@@ -55,6 +55,7 @@ def _imported() -> Iterator[str]:
                 yield (node.module or "").partition(".")[0]
 
 
+@pytest.mark.long  # a third of a second of processor time
 def test_what_is_imported_is_a_dependency_of_its_own() -> None:
     """Another package that brings it may stop doing so, as fastmcp did with keyring in a patch release."""
     owners = importlib.metadata.packages_distributions()

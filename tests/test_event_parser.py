@@ -34,6 +34,7 @@ def message(data: bytes) -> ServerSentEvent:
     return ServerSentEvent("message", data)
 
 
+@pytest.mark.long  # a third of a second of processor time
 @given(
     st.lists(st.tuples(st.sampled_from(LINES), st.sampled_from([b"\n", b"\r", b"\r\n"])), max_size=30),
     st.lists(st.integers(0, 300), max_size=20),

@@ -108,6 +108,7 @@ def test_a_date_at_the_end_of_a_name_is_no_suffix() -> None:
     assert build_listed_name(ToolKey("web", "search_deadbeef"), 60) != "web__search_deadbeef"
 
 
+@pytest.mark.long  # a third of a second of processor time
 @given(found=st.lists(keys(st.text("aAbB_-é漢字", min_size=1, max_size=100)), unique=True, min_size=2, max_size=8))
 @settings(max_examples=100, deadline=None)
 def test_names_do_not_depend_on_who_comes_first(found: list[ToolKey]) -> None:

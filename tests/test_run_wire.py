@@ -82,6 +82,7 @@ def child(program: str, folder: Path, **environ: str) -> Iterator[str]:
             process.kill()
 
 
+@pytest.mark.long  # a third of a second of processor time
 @pytest.mark.parametrize(
     "program", ["interaction/leaking_upstream.py", "lifetime/upstream.py", "conformance/fixture_server.py"]
 )

@@ -6,6 +6,8 @@ import sys
 import tomllib
 from pathlib import Path
 
+import pytest
+
 ROOT = Path(__file__).parents[2]
 TOOLS = [
     {"server": "files", "name": "write_file", "description": "Write a text into a file."},
@@ -28,6 +30,7 @@ def test_there_are_a_hundred_questions_half_of_them_kept_from_tuning() -> None:
     assert len({question for asked in parts.values() for question in asked}) == 100
 
 
+@pytest.mark.long  # a third of a second of processor time
 def test_answers_are_judged_by_the_first_place_and_by_what_is_said_where_nothing_fits(tmp_path: Path) -> None:
     """A question none of whose tools is there is left out."""
     tools, questions = tmp_path / "tools.jsonl", tmp_path / "questions.toml"

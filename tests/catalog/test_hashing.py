@@ -45,6 +45,7 @@ def test_canonical_json_is_equal_if_and_only_if_the_values_are(one: Any, other: 
     assert (canonical_json(one) == canonical_json(other)) == is_same(one, other)
 
 
+@pytest.mark.long  # a third of a second of processor time
 @given(values)
 def test_canonical_json_is_valid_json_for_every_value(value: Any) -> None:
     """The bytes are UTF-8 and read back as JSON, lone surrogates included."""

@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -26,6 +27,7 @@ def play(steps: Sequence[tuple[set[int], set[int]]]) -> list[Snapshot]:
     return snapshots
 
 
+@pytest.mark.long  # a third of a second of processor time
 @given(steps)
 def test_all_four_views_hold_the_same_tools(steps: list[tuple[set[int], set[int]]]) -> None:
     """By id, key, listed name and server one finds the same records, whatever came and went."""
@@ -42,6 +44,7 @@ def test_all_four_views_hold_the_same_tools(steps: list[tuple[set[int], set[int]
         assert {r.key.server for r in group} == {server}
 
 
+@pytest.mark.long  # a third of a second of processor time
 @given(steps, st.data())
 def test_a_diff_leads_from_any_snapshot_to_any_later_one(
     steps: list[tuple[set[int], set[int]]], data: st.DataObject

@@ -93,6 +93,7 @@ def test_one_record_is_shown_whole_with_its_parts(filled: Path, run: Run) -> Non
     assert (missing.status, missing.next_command) == (1, "mcpproxy activity list")
 
 
+@pytest.mark.long  # a third of a second of processor time
 def test_an_export_has_every_record_once_in_order(home: Path, run: Run) -> None:
     """As JSON lines or CSV, to stdout or a file that only its owner can read, however many pages it takes."""
     write(home / "data", *(call(f"todo:t{number}") for number in range(1_234)))

@@ -84,6 +84,7 @@ def test_a_search_connects_first_and_then_answers_from_the_stored_catalog(projec
     assert fresh.json["tools"][0]["stale"] is False
 
 
+@pytest.mark.long  # a third of a second of processor time
 def test_what_the_stored_catalog_answers_starts_no_server(
     project: Path, run: Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -196,6 +197,7 @@ def test_servers_that_cannot_start_are_listed_with_what_to_do(home: Path, run: R
     assert "not found on PATH" in run("server", "logs", "gone").err
 
 
+@pytest.mark.long  # a third of a second of processor time
 def test_logs_are_what_the_server_wrote(home: Path, run: Run) -> None:
     """The last lines of its stderr, without anything that could take control of the terminal."""
     script = "import sys; print('one\\x1b[2J', file=sys.stderr); print('two', file=sys.stderr)"
@@ -294,6 +296,7 @@ def test_doctor_names_everything_that_fails(project: Path, run: Run) -> None:
     assert done.next_command.startswith("mcpproxy ")
 
 
+@pytest.mark.long  # a third of a second of processor time
 def test_doctor_names_packages_that_the_settings_need(project: Path, run: Run) -> None:
     """Whatever else works, with what to install."""
     done = run("doctor", EMBEDDER="HF", HF_MODEL="somebody/some-model")

@@ -261,6 +261,7 @@ def definitions(name: str) -> list[dict[str, Any]]:
     return tools
 
 
+@pytest.mark.long  # a third of a second of processor time
 @pytest.mark.parametrize("name", DEMO_NAMES)
 @settings(max_examples=40, deadline=None)
 @given(data=st.data())

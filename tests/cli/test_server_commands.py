@@ -112,6 +112,7 @@ def approved_unasked(run: Run, name: str) -> Done:
     return run(*shlex.split(command))
 
 
+@pytest.mark.long  # a third of a second of processor time
 def test_a_quarantine_is_lifted_after_a_look_at_the_entry(home: Path, run: Run) -> None:
     """On a terminal the answer counts; elsewhere --yes has to be said, and of which state of the file."""
     (home / "mcp_config.json").write_text('{"mcpServers": {"new": {"command": "x", "quarantined": true}}}')

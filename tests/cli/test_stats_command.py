@@ -26,6 +26,7 @@ def filled(home: Path) -> Path:
     return home
 
 
+@pytest.mark.long  # a third of a second of processor time
 def test_what_was_served_and_saved_is_shown_by_day_and_by_group(filled: Path, run: Run) -> None:
     """No server needs to be configured for it, and no name commands the terminal."""
     days = run("stats")

@@ -19,6 +19,7 @@ def servers(home: Path) -> None:
     (home / "mcp_config.json").write_text(json.dumps(file))
 
 
+@pytest.mark.long  # a third of a second of processor time
 def test_a_token_is_shown_once_and_stored_as_a_hash(run: Run, servers: None, home: Path) -> None:
     """stdout holds it and nothing else, so that a script can take it; no later command has a byte of it."""
     made = run("token", "create", "ci", "--servers", "todo,colors", "--expires", "30d")
@@ -88,6 +89,7 @@ def test_a_token_that_another_program_wrote_is_named(run: Run, servers: None, ho
     assert "else than a gateway, and open nothing" not in run("doctor").out
 
 
+@pytest.mark.long  # a third of a second of processor time
 @pytest.mark.parametrize("odd_s", [1e300, -1e300, 1e13, -1e13])
 def test_odd_stored_moments_hide_no_token(run: Run, servers: None, home: Path, odd_s: float) -> None:
     """The list has them all, whatever an older version or another program has stored."""

@@ -94,6 +94,7 @@ def schemas() -> ModuleType:
     return found
 
 
+@pytest.mark.long  # a third of a second of processor time
 @pytest.mark.parametrize("version", ["1.29", "1.33", "1.37"])
 def test_the_manifests_keep_to_the_schemas(schemas: ModuleType, version: str) -> None:
     """Of an old version and of new ones, with no field that they do not know."""

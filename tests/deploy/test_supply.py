@@ -113,6 +113,7 @@ def test_what_an_image_holds_is_told_with_versions_licenses_and_links(tmp_path: 
     assert found["dependencies"] == [{"ref": ours, "dependsOn": [theirs]}, {"ref": theirs, "dependsOn": []}]
 
 
+@pytest.mark.long  # a third of a second of processor time
 def test_each_distribution_of_a_real_environment_is_told_once() -> None:
     """This one's, with a reference of its own each."""
     found = sbom.build_sbom(sys.path, Path("/nowhere"))

@@ -3,6 +3,7 @@
 import json
 from typing import Any
 
+import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
@@ -34,6 +35,7 @@ def messages(draw: st.DrawFn) -> dict[str, Any]:
     return {name: members[name] for name in order}
 
 
+@pytest.mark.long  # a third of a second of processor time
 @given(message=messages(), is_compact=st.booleans(), is_ascii=st.booleans())
 @example(message={"jsonrpc": "2.0", "id": '"', "result": {}}, is_compact=True, is_ascii=True)
 @example(message={"jsonrpc": "2.0", "id": ',"result":', "method": "x"}, is_compact=True, is_ascii=True)

@@ -86,6 +86,7 @@ def test_a_perfect_ranking_measures_1(ranked: list[str], data: st.DataObject) ->
     assert is_full_set(ranked, right, count)
 
 
+@pytest.mark.long  # a third of a second of processor time
 @given(ranked=RANKED, right=GOLD, k=K)
 def test_a_longer_list_never_has_less_recall(ranked: list[str], right: list[frozenset[str]], k: int) -> None:
     """Recall grows with k, and is whole exactly where the full set is there."""
@@ -93,6 +94,7 @@ def test_a_longer_list_never_has_less_recall(ranked: list[str], right: list[froz
     assert is_full_set(ranked, right, k) == (recall(ranked, right, k) == 1)
 
 
+@pytest.mark.long  # a third of a second of processor time
 @given(ranked=st.lists(NAMES, unique=True, min_size=2, max_size=8), data=st.data())
 def test_moving_a_right_tool_up_never_measures_less(ranked: list[str], data: st.DataObject) -> None:
     """A right tool changes places with a wrong one above it."""
@@ -133,6 +135,7 @@ def test_an_interval_is_as_wide_as_theory_says() -> None:
     assert interval.high == pytest.approx(0.549, abs=0.006)
 
 
+@pytest.mark.long  # a third of a second of processor time
 @given(st.lists(st.tuples(st.floats(0, 1), st.floats(0, 1), st.sampled_from("ab")), min_size=1, max_size=12))
 def test_intervals_are_repeatable_and_mirror(rows: list[tuple[float, float, str]]) -> None:
     """The same input gives the same interval, and changing sides changes signs."""

@@ -851,6 +851,7 @@ async def let_idle(app: HttpApp, client: httpx2.AsyncClient, session_id: str, id
     session.idle_scope.deadline -= idle_s
 
 
+@pytest.mark.long  # a third of a second of processor time
 async def test_the_session_that_was_idle_longest_makes_room_for_a_new_one(handlers: Handlers) -> None:
     """Idle by its last request, not by its age; its client is told that it is not found."""
     app = HttpApp(build_server(AgentServer("gate", "7", handlers)), "/mcp", max_sessions=3)

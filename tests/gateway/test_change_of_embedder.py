@@ -107,6 +107,7 @@ async def test_tools_that_come_and_change_meanwhile_are_found_by_their_words(
     assert len(chosen.texts) == len(set(chosen.texts)) == 5
 
 
+@pytest.mark.long  # a third of a second of processor time
 async def test_a_change_that_is_broken_off_goes_on_at_the_next_start(
     tmp_path: Path, former: WordEmbedder, chosen: WordEmbedder
 ) -> None:

@@ -236,6 +236,7 @@ async def test_a_script_that_gave_what_it_says_gets_no_hint(setup: CodeSetup, co
         assert set(answer) == {"result", "output", "calls"}
 
 
+@pytest.mark.long  # a third of a second of processor time
 @pytest.mark.parametrize(
     ("language", "code", "other"),
     [
@@ -266,6 +267,7 @@ async def test_a_script_that_fails_in_its_own_language_is_not_doubted(
     assert (await setup.failure(code, language=language)).hint.startswith("Correct the script")
 
 
+@pytest.mark.long  # a third of a second of processor time
 async def test_a_call_may_lower_its_limits(setup: CodeSetup) -> None:
     """Time and calls."""
     error = await setup.failure("call_tool('alpha:look')\ncall_tool('alpha:look')", max_calls=1)

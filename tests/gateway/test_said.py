@@ -262,6 +262,7 @@ async def test_what_a_script_says_is_cleaned_and_fenced(
     assert any(MARK in words for _, words in FENCE.findall(text))
 
 
+@pytest.mark.long  # a third of a second of processor time
 async def test_control_characters_that_a_script_makes_are_taken_out(ready: Parts, sandbox: Sandbox) -> None:
     """A server can have an agent's script decode them."""
     setup = CallSetup(ready)

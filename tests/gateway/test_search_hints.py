@@ -27,6 +27,7 @@ async def listed(data_dir: Path, **settings: Any) -> list[Mapping[str, Any]]:
         return list(gateway.agent.require_tools("", LOCAL).definitions("modern"))
 
 
+@pytest.mark.long  # a third of a second of processor time
 async def test_servers_tools_carry_hints_where_they_are_asked_for(tmp_path: Path) -> None:
     """Nothing else differs, and without the setting not one byte; the gateway's own tools are loaded anyway."""
     plain, told = await listed(tmp_path), await listed(tmp_path, search_hints=True)

@@ -248,6 +248,7 @@ async def find(gateway: Gateway, person: str) -> set[str]:
     return {tool["name"] for tool in found["tools"]}
 
 
+@pytest.mark.long  # a third of a second of processor time
 async def test_what_people_came_with_is_traded_and_never_passed_on(tmp_path: Path, server: Guarded) -> None:
     """Each person's call carries the token that theirs was traded for; whoever came with none is told so."""
 

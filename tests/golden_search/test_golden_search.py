@@ -92,6 +92,7 @@ def test_the_readme_names_every_server_with_its_version_and_licence() -> None:
         assert int(tools) == sum(record.key.server == server for record in golden_pool().records)
 
 
+@pytest.mark.long  # a third of a second of processor time
 async def test_words_alone_find_what_they_can() -> None:
     """The default engine, without any model."""
     summary = summarize(await run_queries(System("BM25", Settings()), golden_queries(), golden_pool(), silent))

@@ -172,6 +172,7 @@ STREAM = b"".join(
 )
 
 
+@pytest.mark.long  # a third of a second of processor time
 @given(st.lists(st.integers(0, len(STREAM)), max_size=20))
 def test_the_same_bytes_have_the_same_answers_however_they_come(cuts: list[int]) -> None:
     """So that another process finds out what was answered."""

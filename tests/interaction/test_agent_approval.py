@@ -137,6 +137,7 @@ async def test_a_tool_that_turns_is_gone_until_its_user_agrees(tmp_path: Path, s
         assert "up:paint" in [tool["name"] for tool in (await at.found("paint the wall"))["tools"]]
 
 
+@pytest.mark.long  # a third of a second of processor time
 @pytest.mark.requirement("approval-rug-pull")
 async def test_every_way_to_a_tool_that_turned_is_refused_with_the_analysis(tmp_path: Path) -> None:
     """By its listed name, which a client may still show, by the `proxy` tool, from a script, by preflight."""

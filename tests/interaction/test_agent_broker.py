@@ -639,6 +639,7 @@ async def run_streams(tmp_path: Path, *, short: int, long: int) -> None:
 # --- who may, and what is told
 
 
+@pytest.mark.long  # a third of a second of processor time
 @pytest.mark.requirement("broker-credentials")
 async def test_the_server_gets_its_own_credentials_and_nothing_of_the_callers(tmp_path: Path) -> None:
     """No header of the caller's goes there, and none of the server's comes back."""

@@ -464,6 +464,7 @@ TURNS: dict[str, tuple[dict[str, Any], str, str, dict[str, Any]]] = {
 }
 
 
+@pytest.mark.long  # a third of a second of processor time
 @pytest.mark.requirement("contents-approval")
 @pytest.mark.parametrize("case", TURNS.values(), ids=TURNS)
 async def test_what_changed_is_gone_until_its_user_agrees(case: Any, tmp_path: Path) -> None:
@@ -487,6 +488,7 @@ async def test_what_changed_is_gone_until_its_user_agrees(case: Any, tmp_path: P
         assert POISON in json.dumps([await listed(agent, each) for each in METHODS])
 
 
+@pytest.mark.long  # a third of a second of processor time
 @pytest.mark.requirement("contents-approval")
 async def test_what_a_known_server_adds_waits_and_what_is_blocked_stays_away(tmp_path: Path) -> None:
     """A block holds for something that was approved before, until it is lifted."""

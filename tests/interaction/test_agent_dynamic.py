@@ -92,6 +92,7 @@ async def names(agent: Agent) -> list[str]:
     return [tool["name"] for tool in await listed(agent)][OWN_TOOLS:]
 
 
+@pytest.mark.long  # a third of a second of processor time
 @pytest.mark.requirement("dynamic-registers")
 @pytest.mark.parametrize("transport", HANDSHAKE_CHANNELS)
 async def test_a_search_registers_what_it_found_for_its_client_alone(
@@ -128,6 +129,7 @@ async def test_a_search_registers_what_it_found_for_its_client_alone(
         await others.close()
 
 
+@pytest.mark.long  # a third of a second of processor time
 @pytest.mark.requirement("dynamic-registers")
 @pytest.mark.parametrize("has_listed_since", [False, True])
 async def test_a_client_hears_what_changed_before_it_listened(
@@ -156,6 +158,7 @@ async def test_a_client_hears_what_changed_before_it_listened(
         await announcements.close()
 
 
+@pytest.mark.long  # a third of a second of processor time
 @pytest.mark.requirement("dynamic-evicts")
 @pytest.mark.parametrize("transport", ["memory", "http"])
 async def test_the_pool_never_exceeds_its_limit(transport: str, ledger: Path, tmp_path: Path) -> None:
@@ -173,6 +176,7 @@ async def test_the_pool_never_exceeds_its_limit(transport: str, ledger: Path, tm
         assert len(await names(agent)) <= 2
 
 
+@pytest.mark.long  # a third of a second of processor time
 @pytest.mark.requirement("dynamic-registers")
 @pytest.mark.parametrize("transport", HANDSHAKE_CHANNELS)
 async def test_a_list_during_a_search_is_the_one_before_or_the_one_after(
@@ -198,6 +202,7 @@ async def test_a_list_during_a_search_is_the_one_before_or_the_one_after(
         assert await names(agent) == after
 
 
+@pytest.mark.long  # a third of a second of processor time
 @pytest.mark.requirement("dynamic-registers")
 @pytest.mark.parametrize("transport", HANDSHAKE_CHANNELS)
 async def test_a_request_that_is_cancelled_after_its_answer_changes_nothing(
@@ -258,6 +263,7 @@ async def test_what_does_not_fit_into_the_pool_is_called_by_name(ledger: Path, t
             assert tool["call_with"] in reply["error"]["message"]
 
 
+@pytest.mark.long  # a third of a second of processor time
 @pytest.mark.requirement("dynamic-modern-fixed")
 @pytest.mark.parametrize("transport", ["memory", "http"])
 async def test_the_modern_list_stays_as_it_is(transport: str, ledger: Path, tmp_path: Path) -> None:
@@ -306,6 +312,7 @@ async def test_pinned_tools_are_listed_for_everybody(ledger: Path, tmp_path: Pat
                 assert "error" not in reply
 
 
+@pytest.mark.long  # a third of a second of processor time
 @pytest.mark.requirement("pinned-listed")
 @pytest.mark.parametrize("settings", [{}, {"pin": ["look"]}, {"list_all_below_tokens": 1}])
 async def test_a_list_that_can_change_is_not_kept_for_long(
@@ -321,6 +328,7 @@ async def test_a_list_that_can_change_is_not_kept_for_long(
         assert listing["ttlMs"] == (10_000 if can_change else 300_000)
 
 
+@pytest.mark.long  # a third of a second of processor time
 @pytest.mark.requirement("dynamic-evicts")
 async def test_the_activity_log_keeps_what_entered_and_left(ledger: Path, tmp_path: Path) -> None:
     """By listed name, with the search that did it; a search that changed nothing says nothing of it."""
@@ -368,6 +376,7 @@ async def test_a_pin_that_comes_and_goes_is_announced(era: Any, ledger: Path, tm
         await announcements.close()
 
 
+@pytest.mark.long  # a third of a second of processor time
 @pytest.mark.requirement("list-whole")
 async def test_a_small_catalog_is_listed_whole(ledger: Path, tmp_path: Path) -> None:
     """Where its definitions cost less than the setting says."""
@@ -378,6 +387,7 @@ async def test_a_small_catalog_is_listed_whole(ledger: Path, tmp_path: Path) -> 
         assert len(await names(agent)) == len(gateway.visible.records())
 
 
+@pytest.mark.long  # a third of a second of processor time
 @pytest.mark.requirement("profile-inside")
 @pytest.mark.parametrize("era", ["handshake", "modern"])
 async def test_a_profile_shows_finds_and_calls_only_what_it_has(era: Any, ledger: Path, tmp_path: Path) -> None:
@@ -471,6 +481,7 @@ async def test_a_process_for_an_unknown_profile_does_not_start(ledger: Path, tmp
     assert "Known: work." in told
 
 
+@pytest.mark.long  # a third of a second of processor time
 @pytest.mark.requirement("profile-unknown")
 async def test_an_unknown_place_is_not_served(ledger: Path, tmp_path: Path) -> None:
     """Nor one whose profile has left the configuration; a session works only where it was opened."""

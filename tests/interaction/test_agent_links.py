@@ -154,6 +154,7 @@ async def test_a_result_names_what_can_be_read(channel: tuple[str, Any], tmp_pat
             assert shown(server, made) not in await listed(agent)
 
 
+@pytest.mark.long  # a third of a second of processor time
 @pytest.mark.requirement("links-lead-here")
 @pytest.mark.parametrize("era", ERAS)
 async def test_interfaces_of_two_servers_keep_their_scheme_and_their_place(era: Any, tmp_path: Path) -> None:
@@ -257,6 +258,7 @@ async def test_a_link_opens_what_is_new_and_nothing_else(tmp_path: Path) -> None
         assert detail == {"method": "resources/read", "via": "link"}
 
 
+@pytest.mark.long  # a third of a second of processor time
 @pytest.mark.requirement("links-open")
 async def test_a_link_is_followed_by_its_principal_alone(tmp_path: Path) -> None:
     """Whoever else reaches the server waits for the user; and who does not reach it learns nothing."""
@@ -280,6 +282,7 @@ async def test_a_link_is_followed_by_its_principal_alone(tmp_path: Path) -> None
             assert await read(carl, uri) == "not_found"
 
 
+@pytest.mark.long  # a third of a second of processor time
 @pytest.mark.requirement("links-open")
 async def test_all_processes_on_one_store_know_a_link(tmp_path: Path) -> None:
     """Read through a gateway that has never seen the result."""

@@ -113,6 +113,7 @@ async def unchanged(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[W
         yield opened
 
 
+@pytest.mark.long  # a third of a second of processor time
 @pytest.mark.requirement("manage-listed")
 async def test_the_tool_is_listed_where_the_user_asks_for_it(world: World, tmp_path: Path) -> None:
     """In both eras, within its budget, and not at all by default."""
@@ -626,6 +627,7 @@ async def test_every_change_is_recorded_with_its_author_and_refused_ones_with_th
     assert {("agent", "changed"), ("operator", "refreshed"), ("agent", "restarted")} <= changes
 
 
+@pytest.mark.long  # a third of a second of processor time
 @pytest.mark.requirement("openapi")
 async def test_the_description_of_the_interface_is_that_of_its_routes(world: World) -> None:
     """OpenAPI 3.1; each route of the table is described and served, each schema is one, answers fit theirs."""

@@ -203,6 +203,7 @@ async def test_a_storm_of_progress_is_thinned_out(talker: Wire, opening: str) ->
     assert reply["result"]["content"][0]["text"] == "over"
 
 
+@pytest.mark.long  # a third of a second of processor time
 async def test_two_calls_at_once_may_have_the_same_token(talker: Wire) -> None:
     """Each is told of its own progress and gets its own result."""
     first, second = (call(talker, [told(number), RESULT], '"same"') for number in (1, 2))

@@ -32,6 +32,7 @@ def no_keyring() -> None:
     keyring.set_keyring(NoKeyring())
 
 
+@pytest.mark.long  # a third of a second of processor time
 @pytest.mark.requirement("sign-in-own")
 @pytest.mark.parametrize("transport", ["http", "sse"])
 @pytest.mark.parametrize("era", ["handshake", "modern"])

@@ -49,6 +49,7 @@ async def names(agent: Agent) -> list[str]:
     return [tool["name"] for tool in await listed(agent)]
 
 
+@pytest.mark.long  # a third of a second of processor time
 @pytest.mark.requirement("toolset-served")
 @pytest.mark.parametrize("era", ERAS)
 async def test_a_toolset_lists_exactly_what_was_found(era: Era, ledger: Path, tmp_path: Path) -> None:
@@ -79,6 +80,7 @@ async def test_a_toolset_lists_exactly_what_was_found(era: Era, ledger: Path, tm
             assert "toolset" in reply["error"]["message"]
 
 
+@pytest.mark.long  # a third of a second of processor time
 @pytest.mark.requirement("toolset-served")
 @pytest.mark.parametrize("era", ERAS)
 async def test_a_toolset_that_another_process_has_dropped_is_served_no_more(
@@ -144,6 +146,7 @@ async def test_nothing_at_a_toolset_waits_for_the_store(
                 goes_on.set()
 
 
+@pytest.mark.long  # a third of a second of processor time
 @pytest.mark.requirement("toolset-served")
 async def test_behind_another_address_a_toolset_has_that_one(ledger: Path, tmp_path: Path) -> None:
     """The one that the operator has set, as behind a proxy that speaks TLS."""
@@ -152,6 +155,7 @@ async def test_behind_another_address_a_toolset_has_that_one(ledger: Path, tmp_p
         assert toolset["url"] == f"https://tools.example.org{place(toolset)}"
 
 
+@pytest.mark.long  # a third of a second of processor time
 @pytest.mark.requirement("toolset-extended")
 async def test_extending_makes_another_toolset(ledger: Path, tmp_path: Path) -> None:
     """The new one begins with the tools of the old one, which stays as it was."""
@@ -199,6 +203,7 @@ async def test_whatever_is_not_there_for_the_sender_is_answered_alike(ledger: Pa
             assert wrong in error["message"] and "Leave toolset out" in error["hint"]
 
 
+@pytest.mark.long  # a third of a second of processor time
 @pytest.mark.requirement("toolset-unknown")
 async def test_an_odd_handle_is_an_unknown_one(ledger: Path, tmp_path: Path) -> None:
     """As a place and as a parameter; of a long one no more than its beginning comes back."""
@@ -212,6 +217,7 @@ async def test_an_odd_handle_is_an_unknown_one(ledger: Path, tmp_path: Path) -> 
             assert len(json.dumps(result["structuredContent"])) < 800
 
 
+@pytest.mark.long  # a third of a second of processor time
 @pytest.mark.requirement("toolset-expires")
 async def test_a_toolset_is_served_for_an_hour(ledger: Path, tmp_path: Path) -> None:
     """Then it is as unknown as one that never was, for the sessions that were opened on it too."""
@@ -241,6 +247,7 @@ async def test_another_process_on_the_catalog_serves_it_too(ledger: Path, tmp_pa
             assert await names(own) == [tool["listed_name"] for tool in answer["tools"]]
 
 
+@pytest.mark.long  # a third of a second of processor time
 @pytest.mark.requirement("toolset-session")
 async def test_a_session_works_only_at_the_toolset_it_was_opened_on(ledger: Path, tmp_path: Path) -> None:
     """Not at another toolset, not at the whole catalog, and no other session works there."""
@@ -256,6 +263,7 @@ async def test_a_session_works_only_at_the_toolset_it_was_opened_on(ledger: Path
             assert await names(session)
 
 
+@pytest.mark.long  # a third of a second of processor time
 @pytest.mark.requirement("toolset-withheld")
 @pytest.mark.parametrize("era", ERAS)
 async def test_a_tool_that_may_not_be_seen_any_more_leaves_the_toolset(era: Era, ledger: Path, tmp_path: Path) -> None:
@@ -273,6 +281,7 @@ async def test_a_tool_that_may_not_be_seen_any_more_leaves_the_toolset(era: Era,
             assert reply["error"]["code"] == -32602
 
 
+@pytest.mark.long  # a third of a second of processor time
 @pytest.mark.requirement("toolset-withheld")
 @pytest.mark.parametrize("change", ["quarantined", "disabled", "blocked"])
 async def test_a_tool_that_was_taken_back_since_is_in_no_toolset(change: str, ledger: Path, tmp_path: Path) -> None:
@@ -300,6 +309,7 @@ async def test_a_tool_that_was_taken_back_since_is_in_no_toolset(change: str, le
             assert await names(extended) == ["old__look"]
 
 
+@pytest.mark.long  # a third of a second of processor time
 @pytest.mark.requirement("toolset-profile")
 async def test_a_toolset_of_a_profile_stays_inside_it(ledger: Path, tmp_path: Path) -> None:
     """It cannot be extended outside, and ends with the profile."""

@@ -24,6 +24,7 @@ pytestmark = pytest.mark.anyio
 CALL = {"method": "tools/call", "params": {"name": "whoami", "arguments": {}}}
 
 
+@pytest.mark.long  # a third of a second of processor time
 @pytest.mark.requirement("broker-config")
 async def test_servers_are_configured_as_the_document_has_them(tmp_path: Path) -> None:
     """A list of entries of the type `url`, with a token or without, for the broker or not."""
@@ -93,6 +94,7 @@ async def test_a_call_right_after_the_start_waits_until_the_tools_are_known(tmp_
         assert (none.status_code, none.json()["details"]["code"]) == (404, "tool_not_found")
 
 
+@pytest.mark.long  # a third of a second of processor time
 @pytest.mark.requirement("broker-oauth")
 async def test_a_server_that_was_signed_in_to_gets_its_token_and_a_new_one_when_it_is_over(tmp_path: Path) -> None:
     """Without a word of it to the caller."""

@@ -102,6 +102,7 @@ async def listening_to(tmp_path: Path) -> AsyncIterator[Listener]:
             await listener.leave()
 
 
+@pytest.mark.long  # a third of a second of processor time
 @pytest.mark.parametrize("is_abrupt", [False, True], ids=["closed", "reset"])
 async def test_a_stream_that_is_opened_again_at_once_is_served(tmp_path: Path, is_abrupt: bool) -> None:
     """Twenty times, however the former one ended and whether the gateway has noticed; what happens then is told."""
@@ -118,6 +119,7 @@ async def test_a_stream_that_is_opened_again_at_once_is_served(tmp_path: Path, i
         await last.until(CHANGED)
 
 
+@pytest.mark.long  # a third of a second of processor time
 async def test_a_stream_that_the_client_has_lost_gives_way_to_its_new_one(tmp_path: Path) -> None:
     """To the gateway the former connection looks alive; it is ended, and the new one is told everything."""
     async with listening_to(tmp_path) as client:
@@ -128,6 +130,7 @@ async def test_a_stream_that_the_client_has_lost_gives_way_to_its_new_one(tmp_pa
         await found.until(CHANGED)
 
 
+@pytest.mark.long  # a third of a second of processor time
 async def test_a_stream_that_is_to_go_on_after_an_event_begins_anew(tmp_path: Path) -> None:
     """Nothing is kept to be sent again, and no event has an id; a client that names one is served all the same."""
     async with listening_to(tmp_path) as client:

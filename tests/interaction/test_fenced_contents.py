@@ -10,6 +10,7 @@ from transports import in_memory, settled
 pytestmark = pytest.mark.anyio
 
 
+@pytest.mark.long  # a third of a second of processor time
 @pytest.mark.requirement("contents-results")
 async def test_what_is_read_prompted_and_completed_is_fenced_like_a_result(tmp_path: Path) -> None:
     """Once, also through `proxy`; other contents stay, and so do words that a client sends back."""

@@ -157,6 +157,7 @@ async def test_words_of_a_server_are_cleaned_and_left_out_of_searches_where_word
         assert row["reason"].endswith("'tools/list' with error -32603:")
 
 
+@pytest.mark.long  # a third of a second of processor time
 async def test_a_list_that_fails_after_it_worked_keeps_the_old_tools_and_says_so(tmp_path: Path) -> None:
     """Also after a restart: what the catalog holds can be called."""
     entry = scripted(tmp_path, {"tools": [GOOD]}, DOWN, good={"content": []})

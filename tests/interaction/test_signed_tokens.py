@@ -243,6 +243,7 @@ def later(verifier: RotatingKeyVerifier) -> None:
     verifier._jwks_last_refresh_attempt -= verifier._jwks_refresh_interval
 
 
+@pytest.mark.long  # a third of a second of processor time
 async def test_a_key_that_is_replaced_under_its_id_is_noticed(turning: tuple[Turning, RotatingKeyVerifier]) -> None:
     """At its first token; one of the old key is refused from then on."""
     issuer, verifier = turning
@@ -287,6 +288,7 @@ async def test_a_token_of_a_key_that_cannot_be_had_may_be_good(turning: tuple[Tu
     assert (who := await tokens.verify(sent)) is not None and who.id == f"{ISSUER}#ann"
 
 
+@pytest.mark.long  # a third of a second of processor time
 async def test_keys_that_cannot_be_had_leave_the_known_ones_good(turning: tuple[Turning, RotatingKeyVerifier]) -> None:
     """Nobody can switch the tokens of others off with a bad one while the issuer is down."""
     issuer, verifier = turning

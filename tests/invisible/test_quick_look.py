@@ -45,6 +45,7 @@ def is_json(line: bytes) -> bool:
 texts = st.lists(st.one_of(st.sampled_from(PIECES), st.text("\\u0289dDbB4fce", max_size=8)), max_size=12).map("".join)
 
 
+@pytest.mark.long  # a third of a second of processor time
 @given(texts, st.integers(0, 14))
 def test_what_is_told_harmless_would_not_be_changed(text: str, before: int) -> None:
     """Neither by reading nor by cleaning, on whatever side of a block's end it stands."""
@@ -57,6 +58,7 @@ def test_what_is_told_harmless_would_not_be_changed(text: str, before: int) -> N
             assert clean(line) == line
 
 
+@pytest.mark.long  # a third of a second of processor time
 @given(texts, st.sets(st.integers(0, LONG + 200), max_size=4))
 def test_a_long_text_is_read_as_it_was_before_it_was_looked_through(text: str, cuts: set[int]) -> None:
     """In pieces, cut anywhere: the same messages, results and need for cleaning as by the patterns alone."""

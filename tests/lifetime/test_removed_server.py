@@ -32,6 +32,7 @@ async def call(gateway: Gateway, tool: str, text: str) -> bytes:
     return (await gateway.calls.call(CallRequest(f"up:{tool}", {"text": text}, "write"))).text
 
 
+@pytest.mark.long  # a third of a second of processor time
 @pytest.mark.parametrize("is_removed", [True, False], ids=["removed", "changed"])
 async def test_calls_of_a_server_that_is_taken_away_end_with_a_word(tmp_path: Path, *, is_removed: bool) -> None:
     """F59, F60: each says that it may have run; afterwards the tool is nowhere to be found, or is the new entry's."""

@@ -106,6 +106,7 @@ async def said(gateway: Gateway, tool: str, text: str) -> Any:
     return json.loads(raw.text)["content"][0]["text"]
 
 
+@pytest.mark.long  # a third of a second of processor time
 async def test_calls_and_searches_do_not_wait_for_the_disk(tmp_path: Path, disk: Disk) -> None:
     """F56: nor does anything else on the event loop; what was held up is stored once the disk goes on."""
     async with opened(tmp_path) as (gateway, small):

@@ -303,6 +303,7 @@ async def test_binary_contents_stay_as_they_are() -> None:
     assert (await read(sent))["resource"] == {"uri": "a://b", **sent}
 
 
+@pytest.mark.long  # a third of a second of processor time
 async def test_a_resource_of_20_megabytes_passes_and_holds_up_nobody() -> None:
     """Reading and writing it is left to a thread."""
     text = "[" + "1, " * 7_000_000 + "1]"

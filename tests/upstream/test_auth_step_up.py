@@ -150,6 +150,7 @@ def test_only_scopes_as_oauth_writes_them_are_taken_from_a_refusal(challenge: st
     assert parse_missing_scope(401, challenge) == ""
 
 
+@pytest.mark.long  # a third of a second of processor time
 async def test_a_server_that_wants_ever_more_does_not_stand_in_the_way_of_a_sign_in(
     sign_ins: SignIns, tmp_path: Path
 ) -> None:

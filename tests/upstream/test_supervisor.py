@@ -583,6 +583,7 @@ async def test_applying_restarts_only_what_changed(fleet, watch):
     assert watch.states["a"] == [State.CONNECTING, State.READY]
 
 
+@pytest.mark.long  # a third of a second of processor time
 async def test_only_so_many_servers_start_up_at_a_time(watch, dialer, new_fleet):
     """The next begins when one is ready or has failed."""
     running, most = 0, 0

@@ -97,6 +97,7 @@ async def serving_agents(folder: Path, held: Mapping[str, Any] = UNCONFINED) -> 
         yield Agents(there, asked)
 
 
+@pytest.mark.long  # a third of a second of processor time
 async def test_no_process_of_a_server_is_an_agent_without_a_token(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -113,6 +114,7 @@ async def test_no_process_of_a_server_is_an_agent_without_a_token(
         assert (first["outcome"], first["server"]) == ("server_process", "reaching")
 
 
+@pytest.mark.long  # a third of a second of processor time
 @pytest.mark.skipif(find_way() is None, reason="this system has no sandbox")
 @pytest.mark.parametrize("write", [[], ["/dev/shm"]], ids=["first choice", "bubblewrap where it is installed"])
 async def test_a_server_in_a_sandbox_is_known_as_well(tmp_path: Path, write: list[str]) -> None:
@@ -132,6 +134,7 @@ async def test_whoever_no_server_started_needs_no_token(tmp_path: Path) -> None:
             assert [status for status, _ in await agents.reach(*words)] == [200, 200]
 
 
+@pytest.mark.long  # a third of a second of processor time
 async def test_a_token_lets_in_what_a_server_started(tmp_path: Path) -> None:
     """An agent that is a server may use its gateway, where its operator wants that."""
     async with serving_agents(tmp_path) as agents:
@@ -176,6 +179,7 @@ async def test_a_client_is_looked_for_once_a_process_and_once_a_connection(
         assert len(looks) == 2
 
 
+@pytest.mark.long  # a third of a second of processor time
 async def test_a_server_that_would_join_is_told_to_stay_alone(tmp_path: Path) -> None:
     """At the socket that clients on pipes share; whoever no server started is let in."""
     async with serving_agents(tmp_path) as agents:
@@ -191,6 +195,7 @@ async def test_a_server_that_would_join_is_told_to_stay_alone(tmp_path: Path) ->
             assert (answer is not None and "'reaching'" in answer.get("alone", "")) == is_refused, answer
 
 
+@pytest.mark.long  # a third of a second of processor time
 async def test_health_is_told_to_servers_as_well(tmp_path: Path) -> None:
     """It says nothing that they should not know."""
     async with serving_agents(tmp_path) as agents:

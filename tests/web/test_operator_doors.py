@@ -145,6 +145,7 @@ async def test_a_caller_that_has_left_is_no_operator(tmp_path: Path) -> None:
         await doors.check_connection(("192.0.2.1", 1), (host, int(port)))  # of another machine
 
 
+@pytest.mark.long  # a third of a second of processor time
 async def test_a_browser_that_went_to_another_page_is_no_alarm(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -3,6 +3,7 @@
 import json
 from typing import Any
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -21,6 +22,7 @@ others = st.dictionaries(texts.filter(lambda name: name not in SDKS), values, ma
 tokens = st.integers(-(2**70), 2**70) | texts | st.text(min_size=100, max_size=1_200)
 
 
+@pytest.mark.long  # a third of a second of processor time
 @given(others, tokens, st.integers(0, 3), st.booleans(), st.booleans())
 def test_a_token_is_read_wherever_it_stands(
     rest: dict[str, Any], token: int | str, place: int, is_compact: bool, is_ascii: bool

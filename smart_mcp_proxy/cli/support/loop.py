@@ -54,12 +54,10 @@ def _defer_models() -> None:
     The SDK has 500 of them, for two eras; to build all takes a tenth of a start, and a session needs few.
     """
     from pydantic import BaseModel, TypeAdapter
-    from pydantic.plugin import _loader
 
     BaseModel.model_config["defer_build"] = True
     # A union of models has no settings of its own, and builds them all.
     TypeAdapter._defer_build = property(lambda adapter: True)  # type: ignore[assignment,method-assign]
-    _loader._plugins = {}  # to look for some reads the metadata of every installed package
     rebuild = BaseModel.__dict__["model_rebuild"]
     BaseModel.model_rebuild = classmethod(lambda cls, **_: None)  # type: ignore[assignment,method-assign]
     import_module("mcp_types")  # which would build those that it completes, and what its generic ones come from

@@ -333,7 +333,7 @@ class JoinService:
         return {name for config in servers for name in find_variables(config)}
 
     def _check_service(self, values: Mapping[str, str]) -> dict[str, Any] | None:
-        """Why a client that wants another service of embeddings cannot be let in; one that names none has this one."""
+        """Why a client that names another service of embeddings cannot be let in."""
         if self.gateway.settings.embedder not in ("OPENAI", "HYBRID"):
             return None
         for name in sorted(_SERVICE):

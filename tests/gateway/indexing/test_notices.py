@@ -139,6 +139,7 @@ def _failure(upstream: FakeUpstream, number: int) -> None:
     upstream.list_error = UpstreamTimeoutError("Too slow.")
 
 
+@pytest.mark.long  # a third of a second of processor time
 @pytest.mark.parametrize(
     ("behave", "is_change"),
     [

@@ -62,6 +62,7 @@ def read_all(outputs: Outputs, key: str, limit: int, start: int = 0) -> list[Any
     return items
 
 
+@pytest.mark.long  # a third of a second of processor time
 @given(text=TEXTS, limit=LIMITS)
 @settings(max_examples=150, deadline=None)
 def test_any_text_fits_its_limit_with_marker_and_tail(text: str, limit: int) -> None:

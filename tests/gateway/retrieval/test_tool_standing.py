@@ -96,6 +96,7 @@ async def test_a_tool_below_the_cut_is_told_by_how_much(asked: Asked) -> None:
     assert "alpha:measure_wall" in told["reason"]
 
 
+@pytest.mark.long  # a third of a second of processor time
 async def test_a_tool_beyond_the_limit_has_its_rank_however_deep(asked: Asked, parts: Parts) -> None:
     """Deeper than the search itself looked, too: each of many that are worth the same has a rank of its own."""
     words = [f"{a}{b}" for a in ("bo", "ki", "lu", "me", "za", "ro", "ti") for b in ("dar", "fen", "gop", "hul")] * 5

@@ -30,6 +30,7 @@ def test_other_uris_are_none_of_the_gateways(uri: str) -> None:
     assert split_gateway_uri(uri) is None
 
 
+@pytest.mark.long  # a third of a second of processor time
 @given(st.lists(st.sampled_from(["a", "/", "{x}", "{+y}", "{?q}", "é ", "%2F"]), max_size=8), st.data())
 def test_a_filled_template_fits_it_and_leads_to_the_servers_own(parts: list[str], data: st.DataObject) -> None:
     """What an agent fills into the gateway's template stands in the server's in the same places."""

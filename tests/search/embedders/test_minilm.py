@@ -67,6 +67,7 @@ def test_text_that_is_no_unicode_has_a_vector(minilm: MiniLmEmbedder) -> None:
     np.testing.assert_allclose(minilm.embed_query("a \ud800 b"), minilm.embed_query("a ? b"), atol=1e-6)
 
 
+@pytest.mark.long  # a third of a second of processor time
 def test_what_stands_beyond_the_length_of_the_model_is_ignored(minilm: MiniLmEmbedder) -> None:
     """256 tokens, two of them marks."""
     long = "word " * 254
@@ -167,6 +168,7 @@ def test_shapes_that_do_not_fit_are_found_when_it_loads(copied_files: Path, head
         MiniLmEmbedder(copied_files, str(copied_files))
 
 
+@pytest.mark.long  # a third of a second of processor time
 def test_a_tokenizer_of_another_model_is_refused(copied_files: Path) -> None:
     """Its numbers would point outside of the model's words."""
     tokenizer = json.loads((copied_files / "tokenizer.json").read_text("utf-8"))

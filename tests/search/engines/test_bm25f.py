@@ -121,6 +121,7 @@ def test_stuffing_a_description_does_not_beat_the_honest_tool() -> None:
     assert ids(engine_of([stuffed, *ALL]), "create an issue in a repository")[0] == ISSUE.id
 
 
+@pytest.mark.long  # a third of a second of processor time
 def test_a_search_beside_an_update_sees_all_of_it_or_nothing() -> None:
     """Two tools that come and go together are never seen apart."""
     engine = engine_of(ALL)
@@ -251,6 +252,7 @@ def test_examples_help_the_tool_they_belong_to() -> None:
     assert ids(engine, "when is my dentist")[0] == dentist.id
 
 
+@pytest.mark.long  # a third of a second of processor time
 def test_many_queries_do_not_make_the_engine_remember_without_end() -> None:
     """What is remembered of terms is bounded and changes no result."""
     engine = engine_of(ALL)

@@ -237,6 +237,7 @@ def test_an_embedder_that_names_a_later_time_is_asked_then() -> None:
     assert len(world.embedder.asked) == 2
 
 
+@pytest.mark.long  # a third of a second of processor time
 def test_a_best_hit_fits_by_its_meaning_or_by_its_words_together() -> None:
     """A request that nothing is near to is not answered by whatever is nearest."""
     filler = [Document(n, f"s{n}", f"tool_{n}", "", f"Get a list of items number {n}.") for n in range(100, 300)]

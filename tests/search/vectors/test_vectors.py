@@ -188,6 +188,7 @@ def test_a_caller_may_go_on_with_its_matrix() -> None:
     assert index.search(POOL[0], 1)[0].tolist() == [1]
 
 
+@pytest.mark.long  # a third of a second of processor time
 def test_a_search_beside_updates_sees_whole_ones() -> None:
     """Two tools that swap their vectors again and again are never seen with the same one."""
     index, is_done = VectorIndex(DIMENSION), threading.Event()

@@ -46,6 +46,7 @@ async def test_an_authorization_server_that_forgot_us_is_registered_at_anew(
         assert b"somebody" in await call(session)
 
 
+@pytest.mark.long  # a third of a second of processor time
 @pytest.mark.parametrize("code", ["invalid_client", "unauthorized_client"])
 async def test_a_configured_client_that_is_not_known_is_said_to_be_and_never_replaced(
     sign_ins: SignIns, server: Guarded, clock: WallClock, code: str

@@ -223,6 +223,7 @@ async def test_a_code_that_cannot_be_kept_sends_nobody_back(door: Door) -> None:
     assert "begin the sign-in again" in reply.text
 
 
+@pytest.mark.long  # a third of a second of processor time
 @pytest.mark.parametrize("collection", [JTI, UPSTREAM])
 async def test_one_failed_read_makes_no_good_token_bad(door: Door, collection: str) -> None:
     """Whatever is read after it; whoever was known stays so."""
@@ -277,6 +278,7 @@ async def test_a_grant_that_was_made_stands_whatever_is_noted_after_it(
     assert (await door.proxy._client_store.ttl(door.client_id))[1] is None
 
 
+@pytest.mark.long  # a third of a second of processor time
 async def test_somebody_who_cannot_be_told_is_not_turned_away(door: Door) -> None:
     """While the provider's keys cannot be fetched nothing is said against them, and their code stays good."""
     form = await door.code()

@@ -43,6 +43,7 @@ async def test_what_is_over_leaves_the_disk_with_something_that_is_written_later
     assert {path.stem for path in (tmp_path / "c").iterdir()} == {"first", "good", "last"}
 
 
+@pytest.mark.long  # a third of a second of processor time
 async def test_a_sweep_comes_once_in_a_while_and_never_beside_another(tmp_path: Path) -> None:
     """Each reads every file."""
     store = Counted(tmp_path)

@@ -95,6 +95,7 @@ async def test_without_the_cookie_nothing_is_shown_or_done(there: Opened) -> Non
         assert (await found.get()).status_code == 401
 
 
+@pytest.mark.long  # a third of a second of processor time
 async def test_a_form_of_another_site_changes_nothing(there: Opened) -> None:
     """Without the session's token, with another one, from a foreign Origin, or as anything but a form."""
     async with browser(there) as ours, browser(there) as other:
@@ -277,6 +278,7 @@ async def test_a_gateway_without_http_has_no_page(there: Opened) -> None:
     assert "mcpproxy serve --http" in caught.value.hint
 
 
+@pytest.mark.long  # a third of a second of processor time
 async def test_the_data_directory_holds_no_secret_of_a_session(tmp_path: Path) -> None:
     """Who reads the store cannot use a link or a session of it."""
     async with opened(tmp_path, [tool("a")]) as there, stranger(there) as found:

@@ -128,6 +128,7 @@ async def test_rest_shows_finds_and_calls_what_was_listed_to_the_sender(tmp_path
                 await asyncio.sleep(0)
 
 
+@pytest.mark.long  # a third of a second of processor time
 async def test_a_viewer_looks_at_tools_that_they_may_not_call(tmp_path: Path, server: Guarded) -> None:
     """Their role bounds calls; their token's servers bound both."""
     async with opened(tmp_path, [tool("a")], {"web": {"url": server.url, "oauth": PERSONAL}}) as there:

@@ -91,6 +91,7 @@ async def test_each_sees_and_forgets_their_own_alone(tmp_path: Path, there: Open
     assert left == [(bob, "web")]
 
 
+@pytest.mark.long  # a third of a second of processor time
 async def test_nobody_without_a_token_and_no_other_server(there: Opened) -> None:
     """Who says nothing of themselves has nothing of their own; what all share is nobody's own."""
     assert (await ask(there, {}))["error"]["code"] == "unauthorized"
@@ -100,6 +101,7 @@ async def test_nobody_without_a_token_and_no_other_server(there: Opened) -> None
         assert (await ask(there, as_ann, "DELETE", f"sign-ins/{name}"))["error"]["code"] == "server_not_found"
 
 
+@pytest.mark.long  # a third of a second of processor time
 async def test_who_does_not_reach_a_server_does_not_learn_of_it(there: Opened) -> None:
     """A token for another server lists no sign-in at this one, and forgets none."""
     made = await there.gateway.admin.agent_tokens.create("eve", Scope(("s",), "read"))

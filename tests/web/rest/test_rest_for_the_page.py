@@ -52,6 +52,7 @@ async def rest(there: Opened) -> AsyncIterator[httpx2.AsyncClient]:
         yield client
 
 
+@pytest.mark.long  # a third of a second of processor time
 async def test_tools_are_listed_in_parts_with_those_that_wait(rest: httpx2.AsyncClient) -> None:
     """By name, filtered by state, server and a part of the name."""
     whole = (await rest.get("listing")).json()
@@ -89,6 +90,7 @@ async def test_approvals_come_in_parts_with_their_differences(rest: httpx2.Async
     assert ("removed", "a") in runs and ("added", "another") in runs
 
 
+@pytest.mark.long  # a third of a second of processor time
 async def test_settings_say_where_they_come_from_and_no_secret(
     rest: httpx2.AsyncClient, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

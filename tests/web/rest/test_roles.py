@@ -89,6 +89,7 @@ def test_each_command_of_the_table_exists(command: str) -> None:
             app = app[word]
 
 
+@pytest.mark.long  # a third of a second of processor time
 @pytest.mark.parametrize("role", [None, *ROLES])
 async def test_every_cell_over_rest(there: Opened, role: Role | None) -> None:
     """Refused is what the table refuses, before anything else is looked at."""

@@ -86,6 +86,7 @@ async def test_tokens_that_tokens_made_are_one_person_and_a_revoked_one_none(tmp
         assert (await approve(there, tokens[0], hash_))["approved"] == ["s:a"]
 
 
+@pytest.mark.long  # a third of a second of processor time
 async def test_what_was_approved_with_a_token_that_a_person_made_ends_with_it(tmp_path: Path) -> None:
     """Somebody else may have had it; what the person approved themselves stands."""
     async with opened(tmp_path, [tool("a"), tool("b")], approvals=2) as there:
@@ -133,6 +134,7 @@ async def test_what_a_server_lists_that_one_person_let_in_waits_for_two(tmp_path
         assert (waiting.record.key.tool, there.gateway.visible.find("n:a")) == ("a", None)
 
 
+@pytest.mark.long  # a third of a second of processor time
 async def test_a_vote_is_for_one_definition_and_ends_with_a_block(tmp_path: Path) -> None:
     """The operator's token is one person, too."""
     async with opened(tmp_path, [tool("a"), tool("b")], approvals=2) as there:
@@ -161,6 +163,7 @@ async def test_a_vote_that_no_gateway_has_sealed_does_not_count(tmp_path: Path) 
         assert there.gateway.visible.find("s:a") is None
 
 
+@pytest.mark.long  # a third of a second of processor time
 async def test_a_server_may_ask_for_two_and_no_policy_is_one_of_them(tmp_path: Path) -> None:
     """Trust in a server approves nothing then."""
     async with opened(tmp_path, [tool("a"), tool("b")], approvals=2, trust="trusted") as there:

@@ -35,6 +35,7 @@ def stored(home: Path) -> dict[str, Any]:
     return found
 
 
+@pytest.mark.long  # a third of a second of processor time
 def test_isolation_is_written_into_the_entries(home: Path, run: Run) -> None:
     """Of the named ones after a question; an object keeps what else it says."""
     image = {"isolation": {"enabled": False, "image": "node:22"}}
@@ -95,6 +96,7 @@ def test_a_system_without_a_sandbox_takes_no_server_into_one(
     assert done.status == 1 and "has no sandbox" in done.err and "isolation" not in stored(home)["a"]
 
 
+@pytest.mark.long  # a third of a second of processor time
 @confined
 def test_a_dry_run_shows_what_would_be_refused(home: Path, run: Run) -> None:
     """It starts each once, names the path with the command that allows it, and changes nothing."""
@@ -124,6 +126,7 @@ def test_for_what_no_server_may_reach_no_command_is_proposed(home: Path, run: Ru
     assert f"keeps it from {home}/data/proxy.db: no server may reach that" in found["sad"]["hint"]
 
 
+@pytest.mark.long  # a third of a second of processor time
 @confined
 def test_a_server_that_is_started_for_its_log_is_held_as_a_gateway_holds_it(home: Path, run: Run) -> None:
     """Also where its entry says nothing of that."""
@@ -190,6 +193,7 @@ def test_what_decides_about_servers_is_allowed_to_none(home: Path, run: Run, pat
     assert done.status == 2 and f"{path} can be allowed to no server." in done.err and "allow" not in stored(home)["s"]
 
 
+@pytest.mark.long  # a third of a second of processor time
 def test_an_allowance_needs_words_and_a_process(home: Path, run: Run) -> None:
     """Nothing is changed without."""
     write(home, s={"command": "x"}, remote={"url": "http://127.0.0.1:9/mcp"})

@@ -166,6 +166,7 @@ def test_every_phrase_is_found_where_it_stands() -> None:
     assert count > len(texts) / 2
 
 
+@pytest.mark.long  # a third of a second of processor time
 def test_no_phrase_is_found_in_nothing() -> None:
     """A match of no characters would be found again and again."""
     assert not [way for way in all_ways() if way.pattern.search("")]
