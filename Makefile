@@ -17,7 +17,7 @@ SOURCES := smart_mcp_proxy tests scripts
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: atlas help install run ui test test-long test-clients image test-torch lint check bench bench-desktop bench-search bench-sizes soak docs outdated clean
+.PHONY: atlas format help install run ui test test-long test-clients image test-torch lint check bench bench-desktop bench-search bench-sizes soak docs outdated clean
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -72,6 +72,10 @@ lint: $(INSTALLED) ## Check format, style, types and the order of the layers
 	$(BIN)/ruff check $(SOURCES)
 	$(BIN)/mypy
 	$(BIN)/lint-imports --no-logo
+
+format: $(INSTALLED) ## Format the code, and sort its imports
+	$(BIN)/ruff check --fix --select I $(SOURCES)
+	$(BIN)/ruff format $(SOURCES)
 
 atlas: $(INSTALLED) ## Try published servers alone and behind a gateway (hours; goes on where it was stopped)
 	$(BIN)/python scripts/atlas.py

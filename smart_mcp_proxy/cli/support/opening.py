@@ -14,10 +14,11 @@ if TYPE_CHECKING:
 
 _SAYS_NOTHING = frozenset(
     {
-        "activity_args", "activity_days", "bm25_engine", "broker_requests", "calls_burst", "calls_per_s",
-        "clean_results", "config_json", "config_path", "data_dir", "embedder", "fence_results", "hf_model", "host",
-        "in_flight", "isolation", "learn", "log_file", "log_format", "log_level", "openai_model", "port",
-        "start_parallel", "keep_alive", "shared", "strict", "transport", "trust",
+        "activity_args", "activity_days", "activity_rows", "bm25_engine", "broker_requests", "calls_burst",
+        "calls_per_s", "clean_results", "config_json", "config_path", "data_dir", "embedder", "fence_results",
+        "hf_model", "host", "in_flight", "isolation", "keep_alive", "learn", "log_file", "log_format", "log_level",
+        "openai_model", "person_in_flight", "person_quota", "port", "shared", "start_parallel", "strict", "transport",
+        "trust",
     }
 )  # fmt: skip
 """Settings that no greeting and no list of tools depends on; a test holds it so."""

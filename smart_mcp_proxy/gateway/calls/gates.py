@@ -15,13 +15,14 @@ from smart_mcp_proxy import policy
 from smart_mcp_proxy.errors import RefusedError, RequestError
 from smart_mcp_proxy.gateway.calls.exchange import RequestExchange
 from smart_mcp_proxy.gateway.shared.app_pages import is_for_apps_alone
-from smart_mcp_proxy.models import ToolRecord
+from smart_mcp_proxy.models import Intent, ToolRecord
 from smart_mcp_proxy.policy import ArgumentsKept
 from smart_mcp_proxy.policy.lenient_schema import lenient_schema
 from smart_mcp_proxy.settings import Settings
 
 KEPT_VALIDATORS = 512
 MESSAGE_LIMIT_CHARS = 300
+_NOTHING_STATED: Final = Intent()
 _PATTERN_LIMITS: Final = {"backtrack_limit": 10_000, "size_limit": 1 << 20, "dfa_size_limit": 1 << 20}
 """A server writes the pattern and an agent the text: neither may make a match take long."""
 
@@ -129,7 +130,8 @@ def check_definition(exchange: RequestExchange, rules: GateRules) -> None:
 
 def check_intent(exchange: RequestExchange, rules: GateRules) -> None:
     """Pass if what the agent says of its intent is within bounds."""
-    if exchange.call is not None and not (stated := policy.check_intent(exchange.call.intent)).allowed:
+    intent = _NOTHING_STATED if exchange.call is None else exchange.call.intent
+    if intent != _NOTHING_STATED and not (stated := policy.check_intent(intent)).allowed:
         raise RequestError(stated.reason, hint=stated.hint)
 
 

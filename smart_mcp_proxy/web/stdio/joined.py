@@ -334,9 +334,7 @@ class JoinService:
 
     def _check_service(self, values: Mapping[str, str]) -> dict[str, Any] | None:
         """Why a client that names another service of embeddings cannot be let in."""
-        if self.gateway.settings.embedder not in ("OPENAI", "HYBRID"):
-            return None
-        for name in sorted(_SERVICE):
+        for name in sorted(_SERVICE) if self.gateway.settings.embedder in ("OPENAI", "HYBRID") else ():
             if (there := values.get(name)) and there != self.environ.get(name):
                 return {"alone": f"{name} differs from that of the gateway that runs"}
         return None

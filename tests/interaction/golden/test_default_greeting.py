@@ -17,6 +17,7 @@ pytestmark = pytest.mark.anyio
 OTHERS = {
     "activity_args": "full",
     "activity_days": 3,
+    "activity_rows": 500,
     "broker_requests": 7,
     "calls_burst": 9,
     "calls_per_s": 5,
@@ -29,6 +30,8 @@ OTHERS = {
     "log_format": "json",
     "log_level": "DEBUG",
     "openai_model": "x",
+    "person_in_flight": 2,
+    "person_quota": "50/day",
     "port": 1,
     "start_parallel": 1,
     "transport": "streamable-http",
