@@ -301,6 +301,49 @@ def literal_splats(package: Path) -> list[str]:
     ]
 
 
+VARIADIC = frozenset({"Progress", "_send", "select", "start_here", "zip"})
+"""What takes any number of arguments of one kind."""
+
+
+def named_splats(package: Path) -> list[str]:
+    """Calls that spread a tuple which the function has written out before, for nothing else."""
+    found = []
+    for source in sources(package):
+        for function in functions(source):
+            nodes = list(ast.walk(function))
+            written = {
+                target.id
+                for node in nodes
+                if isinstance(node, ast.Assign) and isinstance(node.value, ast.Tuple)
+                for target in node.targets
+                if isinstance(target, ast.Name)
+            }
+            uses = Counter(each.id for each in nodes if isinstance(each, ast.Name) and isinstance(each.ctx, ast.Load))
+            spread = [
+                (given.value.id, node.lineno)
+                for node in nodes
+                if isinstance(node, ast.Call) and ast.unparse(node.func).rpartition(".")[2] not in VARIADIC
+                for given in node.args
+                if isinstance(given, ast.Starred) and isinstance(given.value, ast.Name)
+            ]
+            spreads = Counter(name for name, _ in spread)
+            found += [
+                f"{source.path}:{line}" for name, line in spread if name in written and uses[name] == spreads[name]
+            ]
+    return found
+
+
+def sql_users(package: Path) -> list[str]:
+    """Files outside of the catalog that import a driver of a database."""
+    return [
+        source.path
+        for source in sources(package)
+        if not source.path.startswith("catalog/")
+        for node in list_nodes(source.tree)
+        if isinstance(node, ast.Import) and {"sqlite3", "psycopg"}.intersection(each.name for each in node.names)
+    ]
+
+
 def lazy_imports(package: Path) -> list[str]:
     """Imports inside a function, outside of the folders and files that may have them."""
     return [
@@ -446,8 +489,14 @@ def test_a_class_name_stands_for_one_thing() -> None:
 
 
 def test_arguments_are_given_one_by_one() -> None:
-    """No call spreads a tuple or list that is written out in it."""
+    """No call spreads a tuple or list that is written out in it, or just before it."""
     assert literal_splats(PACKAGE) == []
+    assert named_splats(PACKAGE) == []
+
+
+def test_the_catalog_alone_speaks_to_databases() -> None:
+    """But for the words that a shell completes, which must not wait for its import."""
+    assert sql_users(PACKAGE) == ["cli/commands/machine/candidates.py"]
 
 
 def test_no_error_is_swallowed_outside_a_named_boundary() -> None:
@@ -517,6 +566,7 @@ def bad_house(tmp_path: Path) -> Path:
             "def listing_of(): pass\ndef _kept(): pass\ndef name_for(): pass\nclass _Private: pass\n"
         ),
         "more_names.py": "class Place: pass\nclass _Private: pass\nclass Other: pass\n",
+        "spread.py": "def f(x):\n    a, b = (1, 2), 3\n    c = 5, 6\n    d = 7, 8\n    return x(*c, *d) + zip(*d)\n",
         "splat.py": "print(*(1, 2))\nprint(*range(2), *[*range(3), 4])\nprint((1, 2), *range(2), sep=str(*()))\n",
         "swallow.py": (
             "from contextlib import suppress\n"
@@ -547,6 +597,7 @@ def test_the_rules_find_what_they_forbid(bad_house: Path) -> None:
     assert suffixed_names(bad_house) == ["names.py:5 listing_of", "names.py:7 name_for"]
     assert ambiguous_classes(bad_house) == ["Place"]
     assert literal_splats(bad_house) == ["splat.py:1", "splat.py:2", "splat.py:3"]
+    assert named_splats(bad_house) == ["spread.py:5"]
     assert swallowed_errors(bad_house) == ["swallow.py:4", "swallow.py:14"]
     assert lazy_imports(bad_house) == ["high.py:5"]
     assert private_uses(bad_house) == ["fastmcp_compat/edge.py:2", "high.py:2", "high.py:3", "high.py:6"]

@@ -3,9 +3,11 @@
 import ast
 import subprocess
 import sys
+import tomllib
 from pathlib import Path
 
 import pytest
+from syntax_trees import list_nodes, package_trees
 
 import smart_mcp_proxy
 from smart_mcp_proxy import ProxyError, ProxyMCP, ProxyResponseInfo
@@ -14,8 +16,13 @@ from smart_mcp_proxy.gateway import Gateway, open_gateway
 from smart_mcp_proxy.plugins import EMBEDDERS_GROUP, ENGINES_GROUP
 from smart_mcp_proxy.search.embedding import Embedder
 from smart_mcp_proxy.search.engine import Engine, LexicalEngine
+from smart_mcp_proxy.settings import Settings
+from smart_mcp_proxy.web.rest import ROUTES
 
 STUB = Path(smart_mcp_proxy.__file__).with_suffix(".pyi")
+NAMES = Path(__file__).with_name("public_names.toml")
+CODES = Path(__file__).parents[1] / "docs" / "words" / "errors.toml"
+"""Those of the package, as tests/docs holds."""
 PUBLIC = [
     "ConfigError",
     "Gateway",
@@ -105,3 +112,24 @@ def test_what_programs_and_plugins_call_keeps_its_name() -> None:
     assert (EMBEDDERS_GROUP, ENGINES_GROUP) == ("smart_mcp_proxy.embedders", "smart_mcp_proxy.engines")
     for cls, names in MEMBERS.items():
         assert list_members(cls) >= set(names.split()), cls
+
+
+def test_what_scripts_and_alarms_name_keeps_its_name() -> None:
+    """What is new is added to the list; what leaves it is a change that breaks somebody's work."""
+    metrics = {
+        node.value
+        for tree in package_trees().values()
+        for node in list_nodes(tree)
+        if isinstance(node, ast.Constant) and isinstance(node.value, str) and node.value.startswith("mcpproxy_")
+    }
+    known = {
+        "error_codes": tomllib.loads(CODES.read_text("utf-8")).keys(),
+        "metrics": metrics,
+        "operations": {f"{each.method} {each.path}" for each in ROUTES},
+        "settings": {f"MCPPROXY_{name.upper()}" for name in Settings.model_fields},
+    }
+    pinned = tomllib.loads(NAMES.read_text("utf-8"))
+    assert pinned.keys() == known.keys()
+    for kind, names in pinned.items():
+        assert set(names) - known[kind] == set(), kind
+        assert kind == "metrics" or known[kind] - set(names) == set(), kind

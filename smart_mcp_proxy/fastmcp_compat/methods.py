@@ -299,8 +299,8 @@ class RawMethods:
             )
         checked = get_pipe_clients(self.checked)
         if connection.session_id not in checked:
-            declared = is_askable(connection), _read_handshake_extensions(connection)
-            known = CheckedClient(ctx.protocol_version, connection.state.get(_SESSION_STATE), *declared)
+            state, extensions = connection.state.get(_SESSION_STATE), _read_handshake_extensions(connection)
+            known = CheckedClient(ctx.protocol_version, state, is_askable(connection), extensions)
             checked[connection.session_id] = known
             # Only a session can end before the server does: a pipe has one client, and modern HTTP keeps nothing.
             if connection.session_id is not None:

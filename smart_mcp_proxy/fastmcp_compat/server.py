@@ -3,17 +3,21 @@
 The SDK keeps everything around the methods: negotiation, sessions, pings, cancellation; over HTTP FastMCP and it keep
 header checks and authentication too, see `fastmcp_server`. The methods themselves are answered by an innermost SDK
 middleware, because the SDK's own handlers rebuild every result as a model and lose what the model does not know.
+
+Private names used: `ServerRunner._on_request`, `ServerRunner._on_notify`.
 """
 
 from collections.abc import Awaitable, Callable, Mapping
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from functools import partial
+from operator import attrgetter
 from typing import Any, Literal, NamedTuple
 
 import mcp_types
 from mcp.server.context import ServerRequestContext
 from mcp.server.models import InitializationOptions
+from mcp.server.runner import ServerRunner
 from mcp.shared._context_streams import create_context_streams
 from mcp.shared.exceptions import MCPError
 from mcp.shared.message import SessionMessage
@@ -24,7 +28,6 @@ from pydantic_core import PydanticSerializationError
 
 from smart_mcp_proxy.errors import ProxyError
 from smart_mcp_proxy.fastmcp_compat.asking import find_client_channel
-from smart_mcp_proxy.fastmcp_compat.endings import free_ended_connections
 from smart_mcp_proxy.fastmcp_compat.handlers import ClientHandlers, RequestHandlers
 from smart_mcp_proxy.fastmcp_compat.methods import AgentHandlers, RawMethods
 from smart_mcp_proxy.fastmcp_compat.paths import get_request_path, principal
@@ -188,11 +191,11 @@ class AgentServer:
         free_ended_connections()
         self.cache_hints: Mapping[str, Any] = {}
         """None: the handlers say themselves what may be kept."""
-        listening = mcp_types.SubscriptionsListenRequestParams, self.handlers.list_changes.listen
+        listen = self.handlers.list_changes.listen
         self.methods = {
             "ping": MethodEntry(mcp_types.RequestParams, _answer_ping),
             "server/discover": MethodEntry(mcp_types.RequestParams, self._discover),
-            "subscriptions/listen": MethodEntry(*listening),
+            "subscriptions/listen": MethodEntry(mcp_types.SubscriptionsListenRequestParams, listen),
         }
         """Those of which the SDK's models lose nothing."""
         self.get_request_handler = self.methods.get
@@ -280,3 +283,14 @@ def extract_request(message: SessionMessage | Exception) -> mcp_types.JSONRPCReq
     """The request in `message`; None if it is something else."""
     request = message.message if isinstance(message, SessionMessage) else None
     return request if isinstance(request, mcp_types.JSONRPCRequest) else None
+
+
+def free_ended_connections() -> None:
+    """Stop each connection's runner from referring to itself.
+
+    The SDK keeps the runner's bound methods on the runner. It then lives until a collection of the oldest generation,
+    and with it all that belonged to the connection: 14 KB for each session that was opened and never ended. The
+    collector of a serving process does not look at all objects again, see web/collector.py.
+    """
+    for name, own in (("on_request", "_on_request"), ("on_notify", "_on_notify")):
+        setattr(ServerRunner, name, property(attrgetter(own)))

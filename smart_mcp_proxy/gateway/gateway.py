@@ -92,9 +92,15 @@ class Gateway:
 
     def agent_server(self) -> AgentServer:
         """The server that answers agents on pipes, behind FastMCP everywhere else."""
-        contents = MethodHandlers(self.requests.contents, self.requests.tasks)
-        parts = (contents, self.requests.clients, self.upstreams.fleet.gateways, self.admin.visitors.track_visit)
-        return AgentServer(SERVER_NAME, __version__, self.agent, *parts)
+        return AgentServer(
+            SERVER_NAME,
+            __version__,
+            self.agent,
+            contents=MethodHandlers(self.requests.contents, self.requests.tasks),
+            clients=self.requests.clients,
+            gateways=self.upstreams.fleet.gateways,
+            visiting=self.admin.visitors.track_visit,
+        )
 
     async def serves_at(self, place: str) -> bool:
         """Whether a list of tools is served at `/mcp/{place}`."""

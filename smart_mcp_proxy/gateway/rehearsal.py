@@ -47,8 +47,10 @@ class Rehearsal:
         at_start = cast(Any, _AtStart(gateway))
         requests = gateway.requests
         contents = ContentHandlers(requests.content_lookup, at_start, at_start, requests.asks, requests.subscriptions)
-        parts = (contents, requests.clients, gateway.upstreams.fleet.gateways)
-        self._server = AgentServer(SERVER_NAME, __version__, _Unheard(gateway.agent), *parts)
+        heard, gateways = _Unheard(gateway.agent), gateway.upstreams.fleet.gateways
+        self._server = AgentServer(
+            SERVER_NAME, __version__, heard, contents=contents, clients=requests.clients, gateways=gateways
+        )
 
     async def answers(self) -> dict[str, dict[str, str]]:
         """The results as JSON, by method, and in each by version of the protocol.

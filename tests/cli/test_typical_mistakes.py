@@ -249,7 +249,7 @@ def test_names_that_are_nearly_right(home: Path, run: Run) -> None:
 
 
 def test_there_are_at_least_forty() -> None:
-    """The goal of the issue that asked for them."""
+    """At least so many mistakes are tried."""
     assert len(WORDS) + len(FILES) + len(SETTINGS) + len(STARTS) + len(http_servers()) + 4 >= 40
 
 

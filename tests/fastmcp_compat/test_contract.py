@@ -52,7 +52,6 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from smart_mcp_proxy.fastmcp_compat.auth.clock import override_clock
 from smart_mcp_proxy.fastmcp_compat.auth.sign_in import TIMED
-from smart_mcp_proxy.fastmcp_compat.endings import free_ended_connections
 from smart_mcp_proxy.fastmcp_compat.eras import serve_streams
 from smart_mcp_proxy.fastmcp_compat.fastmcp_server import build_server, find_raw_methods
 from smart_mcp_proxy.fastmcp_compat.handlers import ClientSession, Inbound
@@ -66,6 +65,7 @@ from smart_mcp_proxy.fastmcp_compat.server import (
     MethodEntry,
     RawMethods,
     dump_message,
+    free_ended_connections,
     hide_failures,
     message_streams,
     parse_message,

@@ -279,8 +279,8 @@ def program_provider(
         http: Asks the identity provider, where there is one.
         now: Seconds since the epoch.
     """
-    given = {"scope": " ".join(options.scopes) or None, "issuer": options.issuer or None}
-    client = (url, storage, options.client_id)
+    given: dict[str, Any] = {"server_url": url, "storage": storage, "client_id": options.client_id}
+    given |= {"scope": " ".join(options.scopes) or None, "issuer": options.issuer or None}
     if options.grant == "jwt_bearer":
 
         async def assertion(audience: str, resource: str) -> str:
@@ -289,11 +289,11 @@ def program_provider(
                 return token
             return await _exchange(server, options, http.beside(options.idp_token_endpoint), token, audience, resource)
 
-        return without_warning(JwtBearerProvider, *client, options.client_secret, assertion=assertion, **given)
+        return without_warning(JwtBearerProvider, client_secret=options.client_secret, assertion=assertion, **given)
     if options.private_key:
         sign = partial(_sign_assertion, server, options, now)
-        return without_warning(PrivateKeyJWTOAuthProvider, *client, sign, **given)
-    return without_warning(ClientCredentialsOAuthProvider, *client, options.client_secret, **given)
+        return without_warning(PrivateKeyJWTOAuthProvider, assertion_provider=sign, **given)
+    return without_warning(ClientCredentialsOAuthProvider, client_secret=options.client_secret, **given)
 
 
 async def _sign_assertion(server: str, options: OAuthOptions, now: Callable[[], float], audience: str) -> str:

@@ -172,8 +172,9 @@ class JoinService:
         """Whether the gateway that listens at the path makes room for this one."""
         settings = {name: text for name, text in self.environ.items() if name.startswith(PREFIX)}
         settings.pop(f"{PREFIX}CONFIG_JSON", None)
-        place = (str(self._folder), self._data_dir, self._source)
-        own = Hello(__version__, os.getpid(), *place, "", settings, stays=True, network=self._network)
+        own = Hello(
+            __version__, os.getpid(), str(self._folder), self._data_dir, self._source, "", settings, True, self._network
+        )
         with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as link, suppress(OSError, ValueError):
             link.settimeout(_ROOM_S)
             link.connect(path)

@@ -8,7 +8,7 @@ import pytest
 
 from smart_mcp_proxy.servers import ServerConfig
 from smart_mcp_proxy.telemetry import secrets_hidden
-from smart_mcp_proxy.upstream.stdio.older_sdk import older_sdk_hint
+from smart_mcp_proxy.upstream.stdio.remedies import find_remedy
 
 ENDED = "Server 's' ended with exit code 1. It wrote: "
 FASTMCP = (
@@ -44,7 +44,7 @@ def server(*args: str, command: str = "uvx", **changes: Any) -> ServerConfig:
 )
 def test_the_command_that_brings_it_up_is_offered(said: str, command: str, args: list[str], patched: list[str]) -> None:
     """Whole, as a shell reads it."""
-    hint = older_sdk_hint(server(*args, command=command), ENDED + said)
+    hint = find_remedy(server(*args, command=command), ENDED + said, [])
     words = shlex.split(hint.partition(": ")[2])
     assert words[:4] == ["mcpproxy", "server", "patch", "my server"]
     name, _, value = words[4].partition("=")
@@ -56,19 +56,19 @@ def test_the_command_that_brings_it_up_is_offered(said: str, command: str, args:
 )
 def test_other_ends_have_no_such_hint(said: str) -> None:
     """Nor has a server that has version 1 already."""
-    assert older_sdk_hint(server("acme-mcp"), ENDED + said) == ""
-    assert older_sdk_hint(server("--with", "mcp<2", "acme-mcp"), FASTMCP) == ""
-    assert older_sdk_hint(ServerConfig("s", "http", url="http://x.example"), FASTMCP) == ""
+    assert find_remedy(server("acme-mcp"), ENDED + said, []) == ""
+    assert find_remedy(server("--with", "mcp<2", "acme-mcp"), FASTMCP, []) == ""
+    assert find_remedy(ServerConfig("s", "http", url="http://x.example"), FASTMCP, []) == ""
 
 
 def test_a_program_that_uv_does_not_start_is_told_what_to_install() -> None:
     """And lacks httpx for reasons of its own."""
-    assert older_sdk_hint(server("-m", "acme", command="python3"), FASTMCP).endswith("pip install 'mcp<2'")
-    assert older_sdk_hint(server(command="python3"), ENDED + "No module named 'httpx'") == ""
+    assert find_remedy(server("-m", "acme", command="python3"), FASTMCP, []).endswith("pip install 'mcp<2'")
+    assert find_remedy(server(command="python3"), ENDED + "No module named 'httpx'", []) == ""
 
 
 def test_a_command_with_a_secret_in_it_is_not_offered() -> None:
     """It would write what is shown in place of the secret into the entry."""
     with secrets_hidden(["hunter22hunter22"]):
-        hint = older_sdk_hint(server("acme", "--token", "hunter22hunter22"), FASTMCP)
+        hint = find_remedy(server("acme", "--token", "hunter22hunter22"), FASTMCP, [])
     assert hint.endswith('Put "--with", "mcp<2" in front of the package in its args.')

@@ -90,7 +90,10 @@ def _load_names(kind: str) -> list[str]:
 
 
 def _tools(settings: Settings, servers: Sequence[str]) -> list[str]:
-    """Stored tools of the configured servers, read without opening the catalog: a shell does not wait."""
+    """Stored tools of the configured servers.
+
+    Read without the catalog's own code, whose import takes a second of which the shell waits at each press of the key.
+    """
     file = settings.data_dir / DATABASE_NAME
     if settings.database_url is not None or not file.is_file():
         return []
