@@ -30,7 +30,12 @@ _COMMAND = re.compile(
     r"\b\d{1,3}(?:\.\d{1,3}){3}(?::\d+)?\b",
     re.IGNORECASE,
 )
-_ADDRESS = re.compile(r"https?://", re.IGNORECASE)
+_ADDRESS = re.compile(
+    r"https?://(?!(?:www\.w3\.org|ns\.adobe\.com|www\.inkscape\.org|sodipodi\.sourceforge\.net|purl\.org|"
+    r"creativecommons\.org)/)",
+    re.IGNORECASE,
+)
+"""Where something leads; not the names of vocabularies, of which every picture of an icon has one or more."""
 _ORDER = re.compile(
     r"\b(?:ignore|disregard|forget|override|bypass|send|upload|forward|exfiltrat\w*|reveal|leak|steal|delete|execute|"
     r"run|call|read|instructions?|system|prompt|password\w*|credentials?|secrets?|tokens?|api.?keys?|user|tool|admin|"
