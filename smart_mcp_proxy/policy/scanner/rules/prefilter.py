@@ -1,6 +1,10 @@
 """Literal prefilter: finds where a pattern may match, to search there alone.
 
 With it a scan takes a third of the processor time: 0.6 to 0.9 against 2.3 to 2.7 ms a definition (830 real ones).
+
+Refused: *google-re2* (1.1.20251105). 27 of 476 alternatives look around, which it cannot, and its word boundaries are
+of ASCII: in other text it missed 4 matches of 40. A set of it, `re` for both, takes 2.0 ms a definition and 66 MiB, or
+3.7 ms within its default of 8 MiB; this takes 1.0 ms, and `re` alone 5.0 (481 real ones).
 """
 
 import re
