@@ -1,4 +1,8 @@
-"""A BERT encoder as an ONNX model whose weights stay in their safetensors file."""
+"""A BERT encoder as an ONNX model whose weights stay in their safetensors file.
+
+Refused: *onnx* (1.23.2). It writes the same bytes with some 40 lines less here, but takes 33 MB more installed beside
+ONNX runtime's 58, and 0.1 s of processor time to import.
+"""
 
 import struct
 from collections.abc import Iterable, Mapping, Sequence
