@@ -309,8 +309,7 @@ class ProxyClient(Client[Any]):
 
     async def _require_tool(self, cause: Exception | None = None) -> None:
         """Pass if the server lists the tool; asked for only after a failure that may come from its absence."""
-        listed = [tool.name for tool in await super().list_tools()]
-        if self.proxy_tool_name not in listed:
+        if self.proxy_tool_name not in [tool.name for tool in await super().list_tools()]:
             raise MissingProxyToolError(
                 f"The server has no tool named {self.proxy_tool_name!r}.",
                 hint="discover_proxy() finds one of another name; without one, connect without transparent=True.",
@@ -331,9 +330,8 @@ def _complete(block: mcp_types.ContentBlock, request: Operation) -> None:
     Servers of the older form say it in annotations, and today's models drop what they do not know there.
     """
     info, is_list = ProxyResponseInfo.from_content(block), request.action == "list"
-    python_type = _LISTED[request.type]
-    if request.action == "call":
-        python_type = "GetPromptResult" if request.type == "prompt" else ""
+    called = "GetPromptResult" if request.type == "prompt" else ""
+    python_type = called if request.action == "call" else _LISTED[request.type]
     told = proxy_meta(
         proxyAction=info.proxy_action or request.action,
         proxyType=info.proxy_type or request.type,
