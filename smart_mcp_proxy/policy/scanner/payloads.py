@@ -31,7 +31,7 @@ _COMMAND = re.compile(
     re.IGNORECASE,
 )
 _ADDRESS = re.compile(
-    r"https?://(?!(?:www\.w3\.org|ns\.adobe\.com|www\.inkscape\.org|sodipodi\.sourceforge\.net|purl\.org|"
+    r"https?://(?!(?:www\.w3\.org|ns\.adobe\.com|www\.inkscape\.org|sodipodi\.sourceforge\.net|purl\.org/dc|"
     r"creativecommons\.org)/)",
     re.IGNORECASE,
 )

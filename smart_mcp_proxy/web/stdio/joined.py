@@ -61,8 +61,8 @@ IGNORED: Final = frozenset({
     "keep_alive",
 })  # fmt: skip
 """Settings that are about the process, its HTTP, or the commands, or are known to be equal."""
-_SERVICE: Final = {"OPENAI_API_KEY", "OPENAI_BASE_URL"}
-"""Variables of the service that computes embeddings for `OPENAI` and, without a local model, `HYBRID`."""
+_SERVICE: Final = dict.fromkeys(("OPENAI", "HYBRID"), frozenset({"OPENAI_API_KEY", "OPENAI_BASE_URL"}))
+"""Variables of the service that computes embeddings, by the embedder that may use it."""
 
 _VERSION: Final = re.compile(
     r"([0-9]+(?:\.[0-9]+)*?)(?:\.0)*(?:(a|b|rc)([0-9]+))?(?:\.post([0-9]+))?(?:\.dev([0-9]+))?(?:\+.*)?"
@@ -249,9 +249,10 @@ class JoinService:
                 hello = (await _read(reader, _Greeting)).join
                 answer, settings = await self._decide(hello, peer)
                 if answer is None:
-                    writer.write(_encode(variables=sorted((names := self._variables()) | {"PATH"} | _SERVICE)))
+                    names, service = self._variables(), _SERVICE.get(self.gateway.settings.embedder, frozenset())
+                    writer.write(_encode(variables=sorted({"PATH", *names, *service})))
                     told = (await _read(reader, _Told)).variables
-                    answer = self._check_service(told) or self._take_variables(names, told)
+                    answer = self._check_service(service, told) or self._take_variables(names, told)
                 if answer is None and "PATH" not in names:
                     self._take_path(told.get("PATH", ""))
             writer.write(_encode(**(answer or {"joined": {"pid": os.getpid(), "version": __version__}})))
@@ -333,9 +334,9 @@ class JoinService:
         servers = self.gateway.base.config.servers().values()
         return {name for config in servers for name in find_variables(config)}
 
-    def _check_service(self, values: Mapping[str, str]) -> dict[str, Any] | None:
+    def _check_service(self, names: Iterable[str], values: Mapping[str, str]) -> dict[str, Any] | None:
         """Why a client that names another service of embeddings cannot be let in."""
-        for name in sorted(_SERVICE) if self.gateway.settings.embedder in ("OPENAI", "HYBRID") else ():
+        for name in sorted(names):
             if (there := values.get(name)) and there != self.environ.get(name):
                 return {"alone": f"{name} differs from that of the gateway that runs"}
         return None
