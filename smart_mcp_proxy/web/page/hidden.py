@@ -10,7 +10,7 @@ from markupsafe import Markup, escape
 from smart_mcp_proxy.invisible.characters import INVISIBLE
 
 TEXT_CHARS: Final = 4_000
-"""Of a text in a page; the rest is counted."""
+"""Characters shown of a text in a page; the rest is counted."""
 _SHOWN_RUN: Final = 4
 """Hidden characters in a row that are named one by one."""
 _SUSPECT: Final = re.compile(r"[^\x20-\x7e\n]+")

@@ -23,7 +23,7 @@ from smart_mcp_proxy.web.page.rendering import HEADERS, Renderer
 FORM_TYPE: Final = "application/x-www-form-urlencoded"
 MOST_FIELDS: Final = 2_000
 _NOTE_CHARS: Final = 1_500
-"""Of what the next page is told: a cookie holds 4,096 bytes."""
+"""Limit on the words for the next page: a cookie holds 4,096 bytes."""
 _NOTE_S: Final = 60
 _ATTENTION: Final = ("needs_auth", "needs_env", "error", "quarantined")
 

@@ -17,7 +17,7 @@ SHOWN: Final = 50
 SESSIONS: Final = 200
 """The latest clients that connected, whose names are looked for."""
 PAUSE_S: Final = 1_800.0
-"""After so long without a record a conversation is another one."""
+"""Seconds without a record after which a new conversation begins."""
 _FILTERS: Final = ("kind", "server", "tool", "outcome", "principal", "since", "parent")
 _KINDS: Final = {
     "search": "searches",

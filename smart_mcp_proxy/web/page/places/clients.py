@@ -14,7 +14,7 @@ ACCESS: Final = {
     "destructive": "read, create, change, delete and overwrite for good",
 }
 EVERY: Final = "*"
-"""Of the form: all servers, those that are added later included."""
+"""Value in the form for all servers, those that are added later included."""
 LIVES: Final = (("1", "one day"), ("7", "a week"), ("30", "30 days"), ("365", "a year"), ("", "no end"))
 DAY_S: Final = 86_400
 

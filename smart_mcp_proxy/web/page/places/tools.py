@@ -12,7 +12,7 @@ from smart_mcp_proxy.web.page.visit import DisplayLimits, Form, PageRoute, PageV
 SHOWN: Final = 50
 HISTORY: Final = 20
 LIMITS: Final = DisplayLimits(fields=1_000, path=2_000, text=100_000)
-"""Of a definition on its own page: far more than one that is meant to be read."""
+"""Limits on a definition on its own page: far more than one that is meant to be read."""
 STATES: Final = ("all", "visible", "withheld")
 
 

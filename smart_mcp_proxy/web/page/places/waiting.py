@@ -28,7 +28,7 @@ SHOWN: Final = 25
 """Definitions, or those that changed alike, that are decided on together: a person reads them."""
 PAGE_SHOWN: Final = 2 * SHOWN
 LIMITS: Final = DisplayLimits(fields=120, path=300, text=TEXT_CHARS)
-"""Of 5,000 published definitions 20 have more fields."""
+"""Limits on a definition; of 5,000 published ones 20 have more fields."""
 LOG_LINES: Final = 5
 _FILTERS: Final = ("server", "name")
 
