@@ -147,12 +147,12 @@ async def _send_approval(visit: PageVisit, form: Form, seen: list[dict[str, str]
         note = f"Counted for {len(counted)}, which others have to approve as well." + (f" {note}" if approved else "")
     if done["moved"]:
         note += f" {len(done['moved'])} not approved: changed or blocked meanwhile."
-    return visit.back(form, note, default="/ui/waiting", is_bad=bool(done["moved"]))
+    return visit.go_back(form, note, default="/ui/waiting", is_bad=bool(done["moved"]))
 
 
 async def _decide(operation: str, words: str, visit: PageVisit, form: Form) -> Response:
     done = await visit.ask("POST", f"approvals/{operation}", body={"name": form.text("name")})
-    return visit.back(form, f"{words} {done['name']}.", default="/ui/waiting")
+    return visit.go_back(form, f"{words} {done['name']}.", default="/ui/waiting")
 
 
 PLACES: Final = (
