@@ -27,7 +27,7 @@ from typing import Any, ClassVar, Literal, Self
 import msgspec
 
 Delivery = Literal["not_sent", "unknown", "executed"]
-"""What the caller may assume about the upstream: it never saw the call, it may have run it, or it answered it."""
+"""State of the upstream as the caller may assume it: it never saw the call, it may have run it, or it answered it."""
 
 
 class ProxyError(Exception):

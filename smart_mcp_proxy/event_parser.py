@@ -5,12 +5,12 @@ from collections.abc import Iterator
 from typing import Final, NamedTuple
 
 BURST_EVENTS: Final = 32
-"""So many events of one server are dealt with before the others get a turn."""
+"""Events of one server that are dealt with before the others get a turn."""
 SHORTEST_RETRY_S: Final = 0.1
 """A server that asks for no pause at all, and ends every stream at once, would keep both sides busy for ever."""
 _BOM = b"\xef\xbb\xbf"
 _USABLE_ID = re.compile(rb"[\x20-\x7e]{0,1024}")
-"""What can go back in a `Last-Event-ID` header."""
+"""Ids that can go back in a `Last-Event-ID` header."""
 _RETRY_MS = re.compile(rb"\d{1,9}")
 
 

@@ -59,7 +59,7 @@ EXTENSIONS: Final[Mapping[str, Extension]] = {
         result_type="task",
     ),
 }
-"""One row an extension. Handlers of methods: `gateway/sessions`; continuations: `gateway/calls/exchange.py`."""
+"""Extensions, one row each. Handlers of methods: `gateway/sessions`; continuations: `gateway/calls/exchange.py`."""
 
 
 def read_client_extensions(capabilities: object, era: Era) -> Extensions | None:

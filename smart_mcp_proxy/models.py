@@ -11,18 +11,18 @@ import msgspec
 from smart_mcp_proxy.conditions import Severity
 
 Transport = Literal["stdio", "http", "sse"]
-"""How a server is reached: http is MCP's streamable HTTP, sse the older transport of two endpoints."""
+"""Way to reach a server: http is MCP's streamable HTTP, sse the older transport of two endpoints."""
 Era = Literal["handshake", "modern"]
 """handshake: protocol versions up to 2025-11-25, with `initialize`; modern: 2026-07-28, stateless."""
 
 ContentKind = Literal["prompts", "resources", "templates", "skills"]
-"""What servers list besides tools; templates are those of resources."""
+"""Kinds that servers list besides tools; templates are those of resources."""
 
 ItemKind = Literal["tool", "prompt", "resource", "resource_template", "skill"]
-"""What a search finds."""
+"""Kinds that a search finds."""
 
 CallVariant = Literal["read", "write", "destructive"]
-"""Which of the three call tools was used, that is, what the agent's user may have agreed to beforehand."""
+"""Call tool, of the three, that was used, that is, what the agent's user may have agreed to beforehand."""
 
 
 class ToolKey(NamedTuple):
@@ -62,7 +62,7 @@ class ToolRecord(msgspec.Struct, frozen=True, gc=False):
 
 
 Trust = Literal["manual", "scan", "trusted"]
-"""Who approves what a server lists after its first list: the user, the scanner where it finds nothing, or nobody."""
+"""Approver of what a server lists after its first list: the user, the scanner where it finds nothing, or nobody."""
 
 
 class WithheldState(StrEnum):
@@ -178,7 +178,7 @@ class Intent(msgspec.Struct, frozen=True):
 
 
 Role = Literal["viewer", "operator", "approver", "admin"]
-"""What somebody may do beside calling tools; each includes those before it."""
+"""Rights beside calling tools, by role; each includes those before it."""
 ROLES: tuple[Role, ...] = get_args(Role)
 
 
@@ -220,7 +220,7 @@ class Principal(msgspec.Struct, frozen=True):
 
 
 LOCAL = Principal("local")
-"""Whoever is on this machine: the client of a pipe, and on a loopback address whoever sends no token."""
+"""Anybody on this machine: the client of a pipe, and on a loopback address whoever sends no token."""
 
 
 @dataclass(frozen=True, slots=True)

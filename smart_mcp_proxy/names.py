@@ -14,7 +14,7 @@ from smart_mcp_proxy.models import ContentKind, ToolKey
 DATABASE_NAME = "proxy.db"
 """Source: docs/design/processes.md#the-catalog"""
 GATEWAYS_CAPABILITY = "dev.smartmcpproxy/gateways"
-"""Under which experimental capability a gateway tells another one who it is, and who is behind it."""
+"""Experimental capability with which a gateway tells another gateway who it is, and who is behind it."""
 RESERVED_NAMES = frozenset(
     {
         "retrieve_tools",

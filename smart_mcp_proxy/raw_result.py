@@ -8,9 +8,9 @@ import msgspec
 import numpy as np
 
 OUTLINE_BYTES = 64
-"""Of a member's value: enough for a flag, a word, or to see what kind of value it is."""
+"""Bytes that are kept of a member's value: enough for a flag, a word, or to see what kind of value it is."""
 _QUOTES = 32
-"""So many are looked for, those of a text in front of a picture, say; short strings are read faster than looked for."""
+"""Quotes looked for, those of a text in front of a picture, say; short strings are read faster than looked for."""
 _ESCAPE = b"\\"
 DEEPEST_LEVELS: Final = 1_000
 """As deep as Python 3.11 reads. What is deeper breaks the parsers of clients, which would wait for their answer."""

@@ -23,10 +23,10 @@ import msgspec
 
 LINES: Final = 5
 WINDOW_S: Final = 60.0
-"""So many lines of one place in a library's code are told within this time."""
+"""Seconds within which the log takes `LINES` lines of one place in a library's code."""
 _MOST_PLACES: Final = 256
 _GONE: Final = frozenset({"ClientDisconnect", "ClosedResourceError", "BrokenResourceError", "ConnectionResetError"})
-"""What a library raises where its client has left. By name: to log is no reason to import what raises them."""
+"""Errors that a library raises where its client has left. By name: to log is no reason to import what raises them."""
 
 T = TypeVar("T")
 
@@ -36,12 +36,13 @@ _SECRET_MIN_CHARS = 6
 """Shorter values ("1", "true") would blank out half of every sentence."""
 
 _UNLIKELY_CHARS = 20
-"""Nobody comes upon a value of this length by chance."""
+"""Length of a value that nobody comes upon by chance."""
 
 _INSIDE_MIN_BYTES = 8
-"""Of a shorter value too few characters are left inside a longer text in base64 to be told from others."""
+"""Least bytes of a value that is looked for inside a longer text in base64: of a shorter one too few characters are
+left to be told from others."""
 _FOREIGN_CHARS = (0, 2, 3)
-"""Of a value in base64, characters at its start that no, one or two bytes before it have a part in."""
+"""Characters at the start of a value in base64 that no, one or two bytes before it have a part in."""
 
 _URL_SAFE = str.maketrans("+/", "-_")
 _PIPE_BYTES = 1024 * 1024

@@ -9,7 +9,7 @@ TRACE_STATE: Final = "tracestate"
 _PARENT: Final = re.compile(
     r"([0-9a-f]{2})-([0-9a-f]{32})-([0-9a-f]{16})-([0-9a-f]{2})(-[\x21-\x7e]{0,200})?", re.ASCII
 )
-"""What later versions add is printable, and short: it becomes a header.
+"""Value of `traceparent`; what later versions add is printable, and short: it becomes a header.
 
 Source: https://www.w3.org/TR/trace-context/#traceparent-header"""
 _STATE: Final = re.compile(r"[\x20-\x7e]{1,512}", re.ASCII)

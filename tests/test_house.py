@@ -9,6 +9,7 @@ from collections import Counter
 from collections.abc import Collection, Iterable, Iterator
 from functools import cache
 from graphlib import CycleError, TopologicalSorter
+from itertools import pairwise
 from pathlib import Path
 from typing import NamedTuple
 
@@ -242,10 +243,36 @@ def unclear_docstrings(package: Path) -> list[str]:
     ]
 
 
+def vague_descriptions(package: Path) -> list[str]:
+    """Texts below constants and fields whose first line is a riddle, or vague."""
+    return [
+        f"{source.path}:{line}"
+        for source in sources(package)
+        for node in list_nodes(source.tree)
+        if isinstance(node, ast.Module | ast.ClassDef)
+        for line, text in list_descriptions(node)
+        if is_vague(text.strip().partition("\n")[0])
+    ]
+
+
+def list_descriptions(node: ast.Module | ast.ClassDef) -> Iterator[tuple[int, str]]:
+    """The texts behind assignments in a module or class, with their lines."""
+    for assignment, below in pairwise(node.body):
+        value = (
+            below.value if isinstance(below, ast.Expr) and isinstance(assignment, ast.Assign | ast.AnnAssign) else None
+        )
+        if isinstance(value, ast.Constant) and isinstance(value.value, str):
+            yield below.lineno, value.value
+
+
 def is_unclear(first_line: str) -> bool:
+    """Whether a reader would have to translate it, or it is long."""
+    return is_vague(first_line) or len(first_line) > MAX_FIRST_LINE_CHARS
+
+
+def is_vague(first_line: str) -> bool:
     """Whether a reader would have to translate it."""
-    is_vague = first_line.startswith(RIDDLES) or any(words in first_line for words in VAGUE)
-    return is_vague or len(first_line) > MAX_FIRST_LINE_CHARS
+    return first_line.startswith(RIDDLES) or any(words in first_line for words in VAGUE)
 
 
 def is_participle(name: str) -> bool:
@@ -471,8 +498,9 @@ def test_no_two_files_of_tests_have_one_name() -> None:
 
 
 def test_docstrings_begin_in_plain_words() -> None:
-    """A noun phrase or an imperative of at most 100 characters."""
+    """A noun phrase or an imperative of at most 100 characters; texts below constants and fields have no limit."""
     assert unclear_docstrings(PACKAGE) == []
+    assert vague_descriptions(PACKAGE) == []
 
 
 def test_functions_are_verbs() -> None:
@@ -560,6 +588,12 @@ def bad_house(tmp_path: Path) -> Path:
             + '"""\ndef b():\n    """Tell that it is another one."""\n'
             'def c():\n    """Plain words."""\ndef d():\n    pass\ndef e():\n    """It is there."""\n'
         ),
+        "constants.py": (
+            '"""Numbers."""\nA = 1\n"""Of a word."""\nB: int = 2\n"""Seconds of a pause, '
+            + "x" * 101
+            + '."""\nclass C:\n    """Numbers."""\n    d: int\n    """Size that is told to another one."""\n'
+            '    e: int\n    """Plain words."""\ndef f():\n    A = 1\n    """What it is."""\n'
+        ),
         "crowd.py": "a, b, c, d, e = 1, 2, 3, 4, 5\na, b, c, d, e = b'abcde'\na, b, c, d, e = f()\na, b = 1, 2\n",
         "names.py": (
             "class Place:\n    def shown_name(self): pass\n    def show_name(self): pass\n    def embed(self): pass\n"
@@ -593,6 +627,7 @@ def test_the_rules_find_what_they_forbid(bad_house: Path) -> None:
     assert set(import_cycles(bad_house)) == {"bad_house.low", "bad_house.high"}
     assert crowded_assignments(bad_house) == ["crowd.py:1", "crowd.py:2"]
     assert unclear_docstrings(bad_house) == ["words.py:1", "words.py:2", "words.py:4", "words.py:10"]
+    assert vague_descriptions(bad_house) == ["constants.py:3", "constants.py:9"]
     assert participle_names(bad_house) == ["names.py:5 listing_of", "names.py:6 _kept", "names.py:2 shown_name"]
     assert suffixed_names(bad_house) == ["names.py:5 listing_of", "names.py:7 name_for"]
     assert ambiguous_classes(bad_house) == ["Place"]

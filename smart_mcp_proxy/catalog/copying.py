@@ -49,8 +49,8 @@ _PATIENT: Final = (
     "SET LOCAL statement_timeout = 0; SET LOCAL idle_in_transaction_session_timeout = 0; "
     "SELECT set_config(name, '0', true) FROM pg_settings WHERE name = 'transaction_timeout'"  # there since version 17
 )
-"""One side waits while the other one is read, and for as long as that takes: a database's own settings are of its other
-users."""
+"""Settings without time limits for one transaction: one side waits while the other one is read, for as long as that
+takes. A database's own settings are for its other users."""
 _STEADY: Final = f"BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY; {_PATIENT}"
 _ALONE: Final = (
     f"BEGIN ISOLATION LEVEL READ COMMITTED; {_PATIENT}; SET LOCAL lock_timeout = '10s'; "

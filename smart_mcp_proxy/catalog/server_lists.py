@@ -22,7 +22,7 @@ from smart_mcp_proxy.errors import CatalogError
 from smart_mcp_proxy.models import Review, ToolKey
 
 _MOST_ITEMS: Final = 1_000
-"""Of lists that share a transaction: other processes wait for its end."""
+"""Limit on the items of lists that share a transaction: other processes wait for its end."""
 
 
 @dataclass(slots=True)

@@ -25,7 +25,7 @@ from smart_mcp_proxy.servers.known import describe_known
 from smart_mcp_proxy.servers.load import parse_named
 
 Scope = Literal["user", "scoped", "project"]
-"""Where a server comes from: the user's own file; the part of it that is for one folder alone; a project's file."""
+"""Origin of a server: the user's own file; the part of it that is for one folder alone; a project's file."""
 Standing = Literal["new", "project", "workspace", "differs", "present", "present_differs", "unusable"]
 """Whether a server can be taken over: new; only by choice, as it belongs to a project, means its client's folder, or
 has the name of another one found; the gateway has it, or another one of its name; or it cannot be used at all."""
@@ -258,7 +258,7 @@ _ESSENTIAL = frozenset({"command", "args", "env", "url", "headers", "cwd"})
 _VALUES = ("a value: ", "variable ")
 """Beginnings of needs that are for values."""
 _PLAIN = re.compile(r"[\w./+@~-]{1,100}")
-"""Of a command that holds more than a program, a secret perhaps, nothing is shown."""
+"""Commands that are shown; of one that holds more than a program, a secret perhaps, nothing is."""
 
 
 def _needs(found: Translated, environ: Mapping[str, str]) -> Iterator[str]:

@@ -24,7 +24,7 @@ _ENDS = {
     '"""': re.compile(r'(?:[^"\\]|\\.|"(?!""))*"{3,5}', re.DOTALL),
     "'''": re.compile(r"(?:[^']|'(?!''))*'{3,5}", re.DOTALL),
 }
-"""What is left of a long text, its end included: up to two more quotes belong to it."""
+"""Rest of a long text by its quotes, its end included: up to two more quotes belong to it."""
 _LINE_STRINGS = re.compile(r'"(?:[^"\\]|\\.)*"|\'[^\']*\'|#.*')
 
 

@@ -1,7 +1,8 @@
 """Small bundled MCP servers for a first try without network and configuration.
 
-One server per file: its tools as data beside the functions that carry them out. `server.py` speaks the protocol for
-all of them, with the standard library alone, so that they start in well under a second.
+One server per file: its tools as data beside the functions that carry them out. The demo is one program, `server.py`,
+with one tool helper, `tool.py`: it starts as three servers (clock, colors, todo), so that a search has several servers
+to choose from. It speaks the protocol with the standard library alone, so that they start in well under a second.
 """
 
 import sys

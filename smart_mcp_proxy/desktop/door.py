@@ -51,7 +51,7 @@ _MOST_QUEUED: Final = 1_000
 _MARK: Final = b"\0"
 """First byte of the gateway's own lines, which no message begins with."""
 _MOST_REPEATS: Final = 3
-"""Of one request: it may be what the gateways end of."""
+"""Limit on the repeats of one request: it may be what the gateways end of."""
 _LAST_S: Final = 30.0
 """A client that has said its last takes its answers in less, or does not read them any more."""
 

@@ -11,7 +11,7 @@ from typing import Final
 
 CHUNK_BYTES: Final = 65_536
 MOST_UNSENT_BYTES: Final = 8 * 1024 * 1024
-"""What is read ahead for a side that does not read."""
+"""Limit on the bytes that are read ahead for a side that does not read."""
 
 
 class Gone(Exception):  # noqa: N818  (no error: every client leaves)

@@ -17,12 +17,12 @@ SOCKET_PATH_LIMIT = 100
 _MESSAGE_BYTES = 16 * 1024 * 1024
 """As the settings have it."""
 FIRST_MESSAGE_BYTES = 16_384
-"""What a client says of itself takes less; a longer message is the SDK's."""
+"""Most bytes of a first message: what a client says of itself takes less; a longer message is the SDK's."""
 _FLAGS = {"--config", "--passthrough", "--profile"}
-"""Those of `serve` with which a client may be met on stdio; each has a value."""
+"""Options of `serve` with which a client may be met on stdio; each has a value."""
 _SWITCHES = {"--alone"}
 _LONG_NAMES = 19
-"""What the name of a socket takes at most, with the slash before it."""
+"""Most bytes that the name of a socket takes, with the slash before it."""
 
 
 def data_directory(environ: Mapping[str, str]) -> str:

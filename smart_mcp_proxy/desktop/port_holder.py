@@ -8,7 +8,7 @@ from typing import NamedTuple
 _LISTENING = "0A"
 _PROGRAMS = ("mcpproxy", "smart-mcp-proxy", "smart_mcp_proxy")
 _FIRST_WORDS = 5
-"""Of a command line: the interpreter and its options, and our program."""
+"""Words that are read of a command line: the interpreter and its options, and our program."""
 
 
 class PortHolder(NamedTuple):

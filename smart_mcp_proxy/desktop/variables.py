@@ -18,7 +18,7 @@ ADDRESSES: Final = frozenset({
     "UV_DEFAULT_INDEX", "UV_EXTRA_INDEX_URL", "UV_FIND_LINKS", "UV_INDEX", "UV_INDEX_URL", "UV_PYTHON_INSTALL_MIRROR",
     "PIP_EXTRA_INDEX_URL", "PIP_FIND_LINKS", "PIP_INDEX_URL", "PIP_PROXY",
 })  # fmt: skip
-"""Of proxies and package indexes."""
+"""Variables with the addresses of proxies and package indexes."""
 _OWN: Final = ("DBUS_SESSION_BUS_ADDRESS", "VIRTUAL_ENV", "MALLOC_ARENA_MAX")
 _OWN_PREFIXES: Final = ("MCPPROXY_", "OPENAI_", "HF_", "OTEL_", "PYTHON", "LC_", "XDG_", "npm_config_", "NPM_CONFIG_")
 

@@ -10,7 +10,7 @@ from smart_mcp_proxy.errors import RequestError
 from smart_mcp_proxy.models import ToolKey
 
 _SHOWN_CHARS = 60
-"""How much of a wrong value an error repeats."""
+"""Characters of a wrong value that an error repeats."""
 _SCHEMAS = ("input_schema", "inputSchema")
 
 

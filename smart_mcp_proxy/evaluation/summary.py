@@ -24,8 +24,8 @@ MEASURES: Mapping[str, Measure] = {
     "empty": lambda outcome: not outcome.shown,
     "low": lambda outcome: outcome.is_unsure,
 }
-"""What is measured where tools are right. `named`: recall of all that an answer names, in `more` too. `empty` and
-`low`: the shares of queries that were answered with nothing, and with low confidence."""
+"""Measures of queries for which tools are right. `named`: recall of all that an answer names, in `more` too. `empty`
+and `low`: the shares of queries that were answered with nothing, and with low confidence."""
 
 _SERVER_MEASURES: Mapping[str, Measure] = {
     "hit@1": lambda outcome: _has_server(outcome, 1),

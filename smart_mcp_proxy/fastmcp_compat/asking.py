@@ -26,12 +26,12 @@ CAPABILITY_OF: Final[Mapping[str, str]] = {
     "sampling/createMessage": "sampling",
     "roots/list": "roots",
 }
-"""What a client declares that can be asked so, by method."""
+"""Capability that a client declares if it can be asked so, by method."""
 _CONNECTION_PREFIX: Final = "io.modelcontextprotocol/"
 _MESSAGE_CHARS: Final = 300
-"""Of a client's own error message, no more is repeated."""
+"""Characters that are repeated of a client's own error message."""
 CHANNEL_STATE = "smart_mcp_proxy.line"
-"""Where a connection's own scratch space holds the way back to its client."""
+"""Key in a connection's own scratch space of the way back to its client."""
 
 
 def read_input_capabilities(capabilities: object) -> dict[str, Any]:

@@ -35,7 +35,7 @@ from smart_mcp_proxy.fastmcp_compat.paths import get_request_path, principal
 from smart_mcp_proxy.models import Principal
 
 ContentGroup = Literal["prompts", "resources"]
-"""What is announced as one besides the tools; templates belong to the resources."""
+"""Lists that are announced as one besides the tools; templates belong to the resources."""
 _EVENTS: Mapping[str, Callable[[], ServerEvent]] = {
     "tools": ToolsListChanged,
     "prompts": PromptsListChanged,
@@ -56,8 +56,8 @@ Following = Callable[
     [str, Principal, Sequence[str], Callable[[Mapping[str, Any]], Awaitable[None]]],
     AbstractAsyncContextManager[Sequence[str]],
 ]
-"""Looks at tasks for as long as it is open: path, principal, ids, and who is told of each state. Gives those that will
-be told of."""
+"""Look at tasks for as long as it is open: path, principal, ids, and a receiver of each state. Gives those that the
+receiver will hear of."""
 IDS_KEY: Final = "taskIds"
 MISSING_CAPABILITY: Final = -32021
 

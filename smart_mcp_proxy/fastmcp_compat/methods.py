@@ -52,7 +52,7 @@ _CONNECTION_META = frozenset(
 """`_meta` keys that belong to one connection and are never passed to another."""
 
 _SESSION_STATE = "smart_mcp_proxy"
-"""Where a connection's own scratch space holds its session."""
+"""Key in a connection's own scratch space of its session."""
 
 
 _EXTENSION_PARAMS: Final[Mapping[str, Mapping[str, type]]] = {

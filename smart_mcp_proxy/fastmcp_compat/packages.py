@@ -15,7 +15,7 @@ from typing import Any, Final, Union
 
 _ERAS: Final = ("mcp_types._v2025_11_25", "mcp_types._v2026_07_28")
 _NEVER: Final = ("numpy._core._add_newdocs", "numpy._core._add_newdocs_scalars")
-"""What describes numpy to its readers, and nothing else: a hundredth of a start."""
+"""Modules that describe numpy to its readers, and nothing else: a hundredth of a start."""
 _FASTMCPS: Final = ("rich.console", "rich.logging")
 """Late for FastMCP alone: others do more with their names than call them."""
 _LATE: Final = (
@@ -44,7 +44,7 @@ _CALLED: Final = {
 
 
 _LOCKS: Final = {name: RLock() for name in _LATE}
-"""One each: two threads that run different ones, each in the middle of an import, do not wait for each other."""
+"""Lock of each: two threads that run different ones, each in the middle of an import, do not wait for each other."""
 
 
 class LateModule(ModuleType):

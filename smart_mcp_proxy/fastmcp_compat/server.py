@@ -36,7 +36,7 @@ from smart_mcp_proxy.telemetry import get_logger
 
 CallNext = Callable[[ServerRequestContext[Any]], Awaitable[Any]]
 NAME_CHARS = 100
-"""Of what a client calls itself."""
+"""Characters of the name that a client gives itself."""
 
 log = get_logger("agent")
 

@@ -10,9 +10,9 @@ from typing import Any, Final, Literal, NamedTuple
 from smart_mcp_proxy.greeting.seen_clients import find_client
 
 OLDER_VERSIONS: Final = ("2025-11-25", "2025-06-18", "2025-03-26", "2024-11-05")
-"""Of the handshake era, as far as the SDK serves them; a test holds them equal."""
+"""Versions of the handshake era, as far as the SDK serves them; a test holds them equal."""
 SHOWN_CHARS = 60
-"""Of what a client sent, no more is repeated."""
+"""Characters that are repeated of what a client sent."""
 _METHOD_NOT_FOUND: Final = -32601
 _UNSUPPORTED_VERSION: Final = -32022
 

@@ -34,12 +34,12 @@ from smart_mcp_proxy.greeting.record import Known
 
 CHUNK_BYTES = 65_536
 MOST_BYTES = 8 * 1024 * 1024
-"""What is read before the gateway is loaded; the rest waits in the pipe."""
+"""Limit on the bytes that are read before the gateway is loaded; the rest waits in the pipe."""
 HAND_OVER, REFUSE = b"h", b"r"
 STOP_S = 2.0
-"""How long the child may take to end before it is ended."""
+"""Seconds that the child may take to end before it is ended."""
 LAST_WORDS_S = 0.5
-"""What its last answers get to leave, and what was sent a moment ago to be read."""
+"""Seconds for the last answers to leave, and for what was sent a moment ago to be read."""
 _SENT_BYTES = 8
 """At the head of the notes: how many bytes of answers have left."""
 _INTERNAL_ERROR = -32603

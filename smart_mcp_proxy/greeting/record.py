@@ -22,7 +22,7 @@ SAYS_NOTHING = {
     *(f"{PREFIX}{name}" for name in ("LOG_LEVEL", "LOG_FILE", "LOG_FORMAT", "DATA_DIR", "CONFIG_PATH", "TRANSPORT")),
     *(f"{PREFIX}{name}" for name in ("SHARED", "KEEP_ALIVE", "ISOLATION")),
 }
-"""Where the servers come from is known better."""
+"""Variables that are left out of the key of a record; where the servers come from is known better."""
 
 
 class GreetingRecord:

@@ -34,7 +34,7 @@ SEEN_CLIENTS: Final = (
     SeenClient(("continue-cli-client",), False, "1.5.47", "2026-11-29", _RUN),
     SeenClient(("visual studio code", "visual studio code - insiders"), True, "commit 1418a96", "2026-11-28", _VSCODE),
 )
-"""One row a client. A client that is not here gets what every client can live with."""
+"""Clients seen, one row each. A client that is not here gets what every client can live with."""
 
 
 def find_client(name: str) -> SeenClient | None:

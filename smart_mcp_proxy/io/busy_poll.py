@@ -36,10 +36,10 @@ from weakref import WeakKeyDictionary
 POLL_S: Final = 40e-6
 """30 and 50 us gain as much; with 100 us a call takes as much processor time as with none (measured)."""
 TRIES: Final = 32
-"""So often a side is looked out for before it is judged: at least half of its answers must have come meanwhile."""
+"""Times that a side is looked out for before it is judged: at least half of its answers must have come meanwhile."""
 FIRST_PAUSE: Final = 128
 LONGEST_PAUSE: Final = 2_048
-"""So many answers of a side that is late are waited for asleep; each time it is late again, twice as many."""
+"""Most answers of a side that is late for which is waited asleep; each time it is late again, twice as many."""
 CGROUPS: Final = Path("/sys/fs/cgroup")
 OWN_CGROUP: Final = Path("/proc/self/cgroup")
 

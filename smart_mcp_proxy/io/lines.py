@@ -10,9 +10,9 @@ import msgspec
 from smart_mcp_proxy.io.busy_poll import Side, get_busy_poll
 
 _KEPT_EDGE_BYTES = 256
-"""Of a line over the limit this much of each end is kept: enough to read a JSON-RPC id from."""
+"""Bytes that are kept of each end of a line over the limit: enough to read a JSON-RPC id from."""
 _JOINED_BYTES: Final = 65_536
-"""So much is held back at most: what a pipe takes at a time, and more would be counted as sent that is not."""
+"""Most bytes that are held back: what a pipe takes at a time; more would be counted as sent that is not."""
 
 
 class OverlongLine(msgspec.Struct, frozen=True):

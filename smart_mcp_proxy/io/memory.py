@@ -9,7 +9,7 @@ LARGE_BUFFER_BYTES = 32 * 1024 * 1024
 KEPT_FREE_BYTES = 64 * 1024 * 1024
 
 _MISSING = (AttributeError, OSError, TypeError)
-"""What is raised where the C library is another one."""
+"""Errors that are raised where the C library is not that of GNU."""
 
 
 def give_back() -> None:

@@ -22,7 +22,7 @@ _NETLINK, _SOCK_DIAG, _BY_FAMILY = 16, 4, 20
 
 Source: https://man7.org/linux/man-pages/man7/sock_diag.7.html"""
 _NEAR: Final = (0, 1, -1, 2, -2)
-"""How far from its last known one a process is looked at for its next connection."""
+"""Distances from its last known one at which a process is looked at for its next connection."""
 _MOST_STRANGERS: Final = 16
 _LISTENS: Final = "0A"
 """State of a socket in the system's tables."""

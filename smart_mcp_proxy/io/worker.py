@@ -13,12 +13,12 @@ from zlib import crc32
 from smart_mcp_proxy.telemetry import get_logger, spawn
 
 _INLINE_BYTES: Final = 1_024 if sys.platform == "darwin" else 65_536
-"""What a datagram takes for certain; more travels in a file without a name."""
+"""Bytes that a datagram takes for certain; more travels in a file without a name."""
 _RETRY_S: Final = 0.005
 _GIVE_UP_S: Final = 5.0
 """A worker that takes nothing for so long hangs, or is not replaced."""
 _ANSWER_S: Final = 2.0
-"""How long another worker may take to answer a question."""
+"""Seconds that another worker may take to answer a question."""
 _ANSWER_END: Final = b"\0"
 """A worker may be killed in the middle of an answer."""
 _CHUNK_BYTES: Final = 65_536

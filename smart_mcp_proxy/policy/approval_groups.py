@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
 EFFECTS: Final = {"destructive": "destroys", "write": "writes", "read": "reads"}
-"""What a tool may do, in words, the gravest first."""
+"""Effects that a tool may have, in words, the gravest first."""
 _ELIDED: Final = "…"
 
 Tool = Mapping[str, Any]

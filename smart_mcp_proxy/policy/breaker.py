@@ -22,7 +22,7 @@ LONGEST_PAUSE_S: Final = 60.0
 JITTER: Final = 0.5
 """Part of each pause that is left to chance: servers that failed together are not tried together."""
 PROBE_RETRY_S: Final = 1.0
-"""What others are told to wait while one call tries."""
+"""Seconds that others should wait while one call tries."""
 
 _UNREACHED: Final = frozenset({502, 503, 504, 521, 522, 523, 524})
 """HTTP statuses by which something in front of a server says that it was not reached or did not answer in time.
@@ -31,7 +31,7 @@ https://developers.cloudflare.com/support/troubleshooting/http-status-codes/clou
 
 
 Epochs = tuple[int, int]
-"""Of a server's breaker and of an item's; 0 where the item has none."""
+"""Epochs of a server's breaker and of an item's; 0 where the item has none."""
 
 
 class BreakerState(StrEnum):

@@ -9,7 +9,7 @@ from urllib.parse import urlsplit
 import msgspec
 
 SERVER_META_KEY: Final = "dev.smartmcpproxy/server"
-"""Where a question says which server asks."""
+"""Key under which a question says which server asks."""
 _CAPABILITIES: Final[Mapping[str, str]] = {
     "elicitation/create": "elicitation",
     "sampling/createMessage": "sampling",
@@ -20,7 +20,7 @@ _MAX_REQUESTS: Final = 16
 _DEEPEST: Final = 64
 """Levels of a question; a form has six, a tool that is offered to a model may have more."""
 _PUBLIC_PARAMETERS: Final = frozenset({"client_id", "redirect_uri", "scope", "resource", "audience", "login_hint"})
-"""Of a sign-in's address: settings of the server's that every browser sees. Source: RFC 6749, section 4.1.1."""
+"""Public settings of the server's in a sign-in's address: every browser sees them. Source: RFC 6749, section 4.1.1."""
 _MEMBERS: Final = (
     frozenset({"_meta", "mode", "message", "requestedSchema", "url", "elicitationId"})
     | {"messages", "systemPrompt", "includeContext", "maxTokens", "temperature", "stopSequences", "metadata"}
@@ -59,7 +59,7 @@ _SECRET_PARTS: Final = (
 )
 """The same where words are not found by their ends."""
 _SECRET_NAMES: Final = re.compile(r"(?:^| )(?:token|secret|pin|pass)s?$")
-"""What says it as the last word of a field's name, and means many other things in a sentence."""
+"""Last words of a field's name that say it there, and mean many other things in a sentence."""
 
 
 class InputFault(msgspec.Struct, frozen=True):

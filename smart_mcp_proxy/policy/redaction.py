@@ -19,7 +19,7 @@ PLAIN_NAME_CHARS: Final = 18
 PLAIN_ARGUMENTS: Final = 20
 """Nearly every call has fewer; of more, only some may be kept."""
 TEXT_LIMIT_CHARS: Final = {"redacted": 1_000, "full": 65_536}
-"""Of one text; what is longer is a document, and its beginning tells which."""
+"""Limit on one text; a longer one is a document, and its beginning tells which."""
 NODES_LIMIT: Final = {"shape": 100, "redacted": 1_000, "full": 10_000}
 """Names and values of one call; it bounds what a call may cost the log, and how long writing it down takes."""
 DEPTH_LIMIT: Final = {"shape": 3, "redacted": 20, "full": 100}

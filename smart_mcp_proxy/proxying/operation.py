@@ -18,7 +18,7 @@ BATCH_LIMIT = 20
 PAGE_LIMIT = 1_000
 """Entries that one page may be asked to hold."""
 TEXT_CHARS = 4_096
-"""Of a path and each text in a filter: longer than any name, and than the addresses that browsers agree on."""
+"""Limit on a path and each text in a filter: longer than any name, and than the addresses that browsers agree on."""
 
 DESCRIPTION = f"""\
 List, describe and call the tools, resources and prompts of all servers through this one tool.

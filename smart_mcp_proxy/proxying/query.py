@@ -15,7 +15,7 @@ PythonType = Literal["Tool", "Resource", "ResourceTemplate", "Prompt"]
 PAGE_BYTES = 1 << 20
 """A page ends here even where no limit is asked for: no agent reads more, and many clients take no more at once."""
 NAMES_SHOWN = 10
-"""Of those that a name may mean."""
+"""Most names shown of those that a name may mean."""
 _LISTED_TYPES: Mapping[ProxyType, str] = {"tool": "Tool", "resource": "Resource | ResourceTemplate", "prompt": "Prompt"}
 _members = msgspec.json.Decoder(dict[str, msgspec.Raw])
 

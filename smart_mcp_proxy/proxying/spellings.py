@@ -13,10 +13,10 @@ from typing import Any, Final, Literal
 import msgspec
 
 Kind = Literal["value", "object", "texts", "objects"]
-"""Of a parameter: a single value, an object, a list of texts, a list of objects."""
+"""Kind of a parameter: a single value, an object, a list of texts, a list of objects."""
 
 SHOWN_CHARS: Final = 80
-"""Of a value that does not fit."""
+"""Characters shown of a value that does not fit."""
 _ABSENT: Final = object()
 
 

@@ -16,7 +16,7 @@ from smart_mcp_proxy.errors import RequestError
 from smart_mcp_proxy.registry.listing import Input, Value
 
 Kind = Literal["variable", "header", "argument", "setting"]
-"""Where a value goes: the environment, a header, the command line, or into the text of another value."""
+"""Destination of a value: the environment, a header, the command line, or into the text of another value."""
 Given = Mapping[str, Mapping[str, list[str]]]
 """Values of the user's by option and name (see `OPTIONS`); more than one only where a value may be repeated."""
 OPTIONS: Final[Mapping[Kind, str]] = {

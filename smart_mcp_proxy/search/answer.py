@@ -18,7 +18,7 @@ _WAITING_NAMED = 3
 """Source: docs/design/wire-formats.md#answers-to-a-search"""
 
 OTHERS_KEPT = 8 * _NEAR_MISSES
-"""So many of the hits that do not fit are kept of each ranking."""
+"""Hits that do not fit and are kept of each ranking."""
 
 
 class SearchResult(msgspec.Struct, frozen=True):

@@ -12,7 +12,7 @@ from smart_mcp_proxy.models import Document
 from smart_mcp_proxy.search.text import content_words, split_literals
 
 TEXT_LIMIT_CHARS = 4_000
-"""What is embedded of one view of a tool; encoders read 256 to 8,192 tokens, and what matters stands first."""
+"""Characters embedded of one view of a tool; encoders read 256 to 8,192 tokens, and what matters stands first."""
 
 _SENTENCE_LIMIT_CHARS = 300
 """A first sentence that goes on for longer is a list or a manual; 99 % of real ones end before."""

@@ -21,7 +21,7 @@ recall@5."""
 UPPER_FLOOR = 1.0
 """The fitness from which a hit surely is one: the unit of fitness."""
 _PER_SERVER = 5
-"""So many places before the crowd's may one server fill, or an even share of them where there are few servers: one that
+"""Places before the crowd's that one server may fill, or an even share of them where there are few servers: one that
 floods the catalog does not make a crowd."""
 
 

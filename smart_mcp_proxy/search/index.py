@@ -32,7 +32,7 @@ from smart_mcp_proxy.search.text import QUERY_LIMIT_CHARS, has_terms, terms
 
 _DEPTH = 32
 _DEEPER = 8
-"""How deep the engine ranks, and the factor by which it looks deeper while clones or one server fill the ranking."""
+"""Depth of a ranking, and the factor by which the engine looks deeper while clones or one server fill the ranking."""
 
 _INSTANT_TOOLS = 20_000
 _INSTANT_CHARS = 200
@@ -47,7 +47,7 @@ _NEARLY = 0.95
 """The score of a tool whose name the query nearly is: above what usual words reach, below an exact name."""
 
 _READ_DEFINITIONS = 200
-"""So many definitions say which language they are in; reading them takes 10 ms."""
+"""Definitions that say which language they are in; reading them takes 10 ms."""
 _FOREIGN_WORDS = 3
 """A request of so many words, none of which is in what was found, is in another language; fewer may be names."""
 

@@ -46,7 +46,7 @@ _WORD: Final = re.compile(r"[^\W\d_]+")
 _TELLING_CHARS: Final = 3
 """Shorter words, as "in", are in languages that have no list here."""
 _LEAST_WORDS: Final = 2
-"""One function word may be a name, a unit or a slip."""
+"""Least function words that tell a language: a single one may be a name, a unit or a slip."""
 
 
 def detect_language(texts: Iterable[str]) -> str | None:

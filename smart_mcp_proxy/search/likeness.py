@@ -12,7 +12,7 @@ from smart_mcp_proxy.models import Document
 from smart_mcp_proxy.search.engine import Arrays
 
 _READ_CHARS = 2_000
-"""What is read of a description; 98 of 100 real ones are shorter, and a copy shows in its beginning."""
+"""Characters that are read of a description; 98 of 100 real ones are shorter, and a copy shows in its beginning."""
 
 _WORD_BITS = 512
 """Size of a set of words. The 20 words of a usual description share a bit once in three times, 100 words ten times:

@@ -16,14 +16,14 @@ _AT_A_TIME = 1 << 16
 
 _FRESH = 512
 _FRESH_SHARE = 1 / 4
-"""So many keys, or this share of all, wait in a dictionary before they are sorted in."""
+"""Keys, or the share of all keys, that wait in a dictionary before they are sorted in."""
 
 _HEAD_BYTES = 8
 _ASKED = 256
 """Keys whose ids are remembered until the next change."""
 
 _SORTED_BY_HAND = 64
-"""So many keys are sorted faster without arrays."""
+"""Most keys that are sorted faster without arrays."""
 
 _END = b"\n"
 """Below every character of a key, which is made of letters and digits: so texts sort as keys do."""

@@ -34,7 +34,7 @@ _ADVERBS: Final = (
     r"(?:(?:accidentally|actually|also|ever|even|just|permanently|please|first|under\s+any\s+circumstances)\s+)*"
 )
 _SUBJECT: Final = r"(?<!\bi\s)(?<!\bit\s)(?<!\bwe\s)(?<!\bwho\s)(?<!\bwhy\s)(?<!\bthey\s)(?<!\bthat\s)(?<!\bwhich\s)"
-"""What makes a statement or a question of an imperative: "files that do not change", "why do I not"."""
+"""Absence of what makes a statement or a question of an imperative: "files that do not change", "why do I not"."""
 
 
 def _build_list_pattern(forms: str) -> str:

@@ -28,9 +28,9 @@ _FIRST_PLACES = 5
 """The places that a usual answer has."""
 
 _LOOK_ALIKES = 3
-"""So many of the first places may one server fill with tools that look like another server's, before that one gets
-the last of them; and so many that look like each other, where it fills all places and any other server's tool fits.
-With 786 queries over 5,000 tools, leaving that one the last place costs no recall; leaving it two costs 0.005."""
+"""Limit on the first places that one server fills with tools that look like another server's, before that one gets the
+last of them; and on those that look like each other, where it fills all places and any other server's tool fits. With
+786 queries over 5,000 tools, leaving that one the last place costs no recall; leaving it two costs 0.005."""
 
 _TIE_DIGITS = 6
 """Scores that differ less are equal: the same tool in another row of a matrix has another rounding error."""

@@ -10,7 +10,7 @@ from itertools import pairwise
 import snowballstemmer
 
 QUERY_LIMIT_CHARS = 4_000
-"""What is read of a query: about 600 words, several times the longest task an agent was seen to send."""
+"""Characters that are read of a query: about 600 words, several times the longest task an agent was seen to send."""
 
 _RUN_LIMIT_CHARS = 64
 """Longer runs of letters are data (base64, hashes); their head is enough to find them again."""
@@ -29,7 +29,7 @@ _STOP_WORDS = frozenset(
 """English function words and the polite frame of a request; nothing here names a thing or an action."""
 
 _ENDING = re.compile(r"(?<=[^\W\d_])(?:['\u2019](?:s|re|ll|ve|d|m)|n['\u2019]t)\b", re.IGNORECASE)
-"""What an apostrophe adds to a word; as terms of their own, the s of `what's` would meet S3."""
+"""Endings that an apostrophe adds to a word; as terms of their own, the s of `what's` would meet S3."""
 
 _LITERAL = re.compile(
     r"""
@@ -43,10 +43,10 @@ _LITERAL = re.compile(
     """,
     re.IGNORECASE | re.VERBOSE,
 )
-"""What a query hands to a tool and does not ask for."""
+"""Text that a query hands to a tool and does not ask for."""
 
 _IN_LITERALS = re.compile(r"[\"\u201c\u00ab`'\u2018\d@/\\]")
-"""What every literal but a bare `www.` has one of: most queries have none, and are read faster so."""
+"""Characters of which every literal but a bare `www.` has one: most queries have none, and are read faster so."""
 
 _WORD = re.compile(r"[\w'\u2019-]+")
 _RUN = re.compile(r"[^\W_]+")
@@ -56,7 +56,7 @@ _OTHER_PART = re.compile(rf"[{_CJK}]+|\d+|[^\W\d_{_CJK}]+")
 _IS_CJK = re.compile(f"[{_CJK}]")
 
 _STEM_LETTERS = 2
-"""So many letters of a stem may be none of its word's: possibl, hope for hoping."""
+"""Last letters of a stem that may be none of its word's: possibl, hope for hoping."""
 
 _stem = snowballstemmer.stemmer("english").stemWord
 _stem_lock = threading.Lock()  # the stemmer works on its own attributes

@@ -18,7 +18,7 @@ _PATIENCE_S: Final = 20.0
 _CALL_MAX_S: Final = 3_600.0
 
 ConnectionKind = Literal["shared", "per_client"]
-"""Who uses a connection to a server: all clients, or each client of the handshake era one of its own."""
+"""Users of a connection to a server: all clients, or each client of the handshake era one of its own."""
 
 
 IsolationMode = Literal["none", "sandbox", "container"]

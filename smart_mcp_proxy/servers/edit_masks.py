@@ -53,7 +53,7 @@ _NAMED_IN_URL = re.compile(rf"([;,]{_SECRET_NAME}=)([^;?#]+)", re.I)
 _SCHEMED_VALUE = re.compile(r"\b((?:Bearer|Basic)\s+)(\S+)", re.I)
 _HEADER = re.compile(r"([^:]*:\s*)(.*)", re.DOTALL)
 _BARE_SECRET = re.compile(r"(?:sk|pk|rk|ghp|gho|ghs|github_pat|glpat|xox[a-z]|AKIA|AIza|eyJ)[-_A-Za-z0-9.]{12,}")
-"""How well-known services begin their tokens."""
+"""Beginnings of the tokens of well-known services."""
 _URL = re.compile(r"[A-Za-z][A-Za-z0-9+.-]{0,30}://\S+")  # bounded, so that its time grows with the text alone
 _OPAQUE_CHARS = 20
 """A part of an address that is as long and mixes letters with digits is taken for a token: some services hand out

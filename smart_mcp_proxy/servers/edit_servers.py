@@ -21,7 +21,7 @@ from smart_mcp_proxy.servers.load import extract_named_entries, load_configured_
 from smart_mcp_proxy.settings import Settings
 
 Author = Literal["agent", "web", "operator"]
-"""Who changes the servers: an agent, whoever has the operator's token over HTTP, or the user at the command line.
+"""Author of a change of servers: an agent, a holder of the operator's token over HTTP, the user at the command line.
 
 What the first two add or lead elsewhere starts in quarantine, and what the first enables after the last two disabled
 it; the last two lift it.
@@ -30,16 +30,16 @@ it; the last two lift it.
 _OWN_KEYS = frozenset({"quarantined", "trust", "approvals", "input_requests", "connection"})
 """Keys that say whether a server is trusted: set by the user's own hand alone."""
 _NAMING_KEYS = frozenset({"command", "args", "cwd", "env"})
-"""What names paths that a confined server may use, where its entry has no `allow`."""
+"""Keys that name paths that a confined server may use, where its entry has no `allow`."""
 _HARMLESS_KEYS = frozenset({"timeout", "pin"})
-"""What an agent may change of a trusted server, beside switches: anything else decides what runs, where data goes, or
-what is kept from the agent."""
+"""Keys that an agent may change of a trusted server, beside switches: anything else decides what runs, where data goes,
+or what is kept from the agent."""
 SERVER_NAME = re.compile(r"[A-Za-z0-9@][A-Za-z0-9@._/ -]{0,63}")
-"""Of servers that are added. The user's own file may have others; but names that look alike, or only exist to confuse
-a reader, come from elsewhere."""
+"""Names of servers that are added. The user's own file may have others; but names that look alike, or only exist to
+confuse a reader, come from elsewhere."""
 _RESERVED = frozenset({"mcpproxy", "smart-mcp-proxy"})
 _FILE_KEYS = frozenset({"mcpservers", "servers", "profiles"})
-"""What a server file has at its top level, where servers may stand as well."""
+"""Keys at the top level of a server file, where servers may stand as well."""
 _NOT_ALPHANUMERIC = re.compile(r"[^a-z0-9]+")
 _NEAR = 3
 _NAME_CHARS = 100

@@ -16,7 +16,7 @@ from smart_mcp_proxy.servers.runner_options import count_run_words, has_unlisted
 ENGINES: Final = ("docker", "podman", "nerdctl")
 """Programs that start containers."""
 _ENGINE_FOLDERS: Final = ("", "/usr/bin", "/usr/local/bin", "/bin", "/snap/bin", "/opt/homebrew/bin", "/opt/podman/bin")
-"""Where these are: in another one a program may only be called so."""
+"""Folders of these: in another folder a program may only be called so."""
 _OBJECT_KEYS: Final = frozenset({"enabled", "mode", "image", "network_mode", "allow"})
 _ALLOW_KEYS: Final = frozenset({"read", "write", "network"})
 NETWORK_HINT: Final = (

@@ -9,7 +9,7 @@ from typing import Any, Final, NoReturn
 from smart_mcp_proxy.errors import ConfigError
 
 _STRING = r'"[^"\\]*(?:\\.[^"\\]*)*"?'
-"""One that does not end reaches to the end: looked for at each of its quotes it would take time by the square."""
+"""String; without an end it reaches to the end: looked for at each of its quotes it would take time by the square."""
 _COMMENTS = re.compile(rf"{_STRING}|//[^\n]*|/\*.*?\*/", re.DOTALL)
 _TRAILING_COMMAS = re.compile(rf"{_STRING}|,(?=\s*[}}\]])", re.DOTALL)
 _NOT_NEWLINE = re.compile(r"[^\n]")

@@ -54,7 +54,7 @@ _NEEDED_WITH: Final = {
     "issuer_client_id": "issuer",
     "issuer_client_secret": "issuer_client_id",
 }
-"""Of `exchange`: with the first goes the second."""
+"""Keys of `exchange`, each with the key that it needs beside it."""
 
 
 @dataclass(frozen=True, slots=True)

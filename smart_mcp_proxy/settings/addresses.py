@@ -9,7 +9,7 @@ from pydantic import SecretStr
 from smart_mcp_proxy.models import ROLES
 
 DATABASE_SCHEMES = ("postgresql", "postgres")
-"""Those of the catalog's stores."""
+"""Schemes of the catalog's stores."""
 
 _ORIGIN = re.compile(r"https?://[a-z0-9.\-\[\]:]+")
 """As browsers write it: scheme, host, a port that is not the usual one; no path."""
@@ -21,7 +21,7 @@ QUOTA_TIMES_S = {"minute": 60, "hour": 3_600, "day": 86_400}
 _QUOTA = re.compile(rf"[1-9][0-9]{{0,8}}/(?:{'|'.join(QUOTA_TIMES_S)})")
 """Calls in a time."""
 BEARER = re.compile(r"[!-~]+")
-"""What fits an Authorization header after `Bearer `: visible ASCII without spaces."""
+"""Text that fits an Authorization header after `Bearer `: visible ASCII without spaces."""
 
 
 def bearer_only(token: SecretStr) -> SecretStr:

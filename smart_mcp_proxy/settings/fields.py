@@ -28,7 +28,7 @@ PREFIX = "MCPPROXY_"
 _MESSAGE_DEFAULT_BYTES = 16 * 1024 * 1024
 _MESSAGE_MIN_BYTES = 1024
 _MESSAGE_MAX_BYTES = 1024 * 1024 * 1024
-"""One message is held in memory several times while it is decoded, so a gibibyte is the end of the sensible."""
+"""Highest value: a message is in memory several times while it is decoded, so a gibibyte is the end of the sensible."""
 
 _INTEGER = re.compile(r"[+-]?[0-9]+")
 

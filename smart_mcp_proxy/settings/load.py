@@ -13,7 +13,7 @@ from smart_mcp_proxy.settings.fields import Settings
 from smart_mcp_proxy.settings.pairs import EXCLUSIVE, SECRET_FILES
 
 _SHOWN_CHARS = 80
-"""How much of a wrong value an error repeats: enough to recognise it, short enough for one line."""
+"""Characters of a wrong value that an error repeats: enough to recognise it, short enough for one line."""
 
 _PUBLIC_KEY = "jwt_public_key"
 _NOUNS = {

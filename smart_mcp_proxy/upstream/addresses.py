@@ -9,7 +9,7 @@ from typing import Final
 _NAT64: Final = ipaddress.ip_network("64:ff9b::/96")
 """Source: RFC 6052, section 2.1."""
 _CLOUD_METADATA: Final = frozenset({"100.100.100.200", "192.0.0.192", "fd00:ec2::254", "fd20:ce::254"})
-"""Where clouds hand credentials to whoever asks, besides the link-local addresses that all are refused anyway."""
+"""Addresses where clouds hand credentials to whoever asks, besides the link-local ones that all are refused anyway."""
 
 
 class AddressReach(IntEnum):

@@ -238,7 +238,7 @@ _SSE_S: Final = 10.0
 
 
 TRANSPORTS: Final[Mapping[Transport, Opener]] = {"stdio": open_stdio, "http": open_raw_http, "sse": open_sse}
-"""What opens a session, by the transport of a server."""
+"""Function that opens a session, by the transport of a server."""
 
 
 @dataclass(eq=False, repr=False)

@@ -19,7 +19,7 @@ from smart_mcp_proxy.upstream.proxies import HttpProxy, find_environ_proxy
 _log = get_logger("upstream")
 
 _WORDS = ("message", "error_description", "detail", "title", "error")
-"""Where bodies of errors say what happened, and those of large APIs.
+"""Members in which bodies of errors say what happened, and those of large APIs.
 
 Source: RFC 6749, section 5.2; RFC 9457; https://www.jsonrpc.org/specification"""
 _WORDS_CHARS = 300
@@ -30,7 +30,7 @@ _CA_FILES = ("REQUESTS_CA_BUNDLE", "CURL_CA_BUNDLE", "NODE_EXTRA_CA_CERTS")
 """Variables that name files with certificates of authorities, which are trusted beside the system's."""
 _SAID_CHARS = 1_000
 _GONE = frozenset({400, 404, 410})
-"""What servers answer to a request of a session that they no longer know, if only 404 is the protocol's."""
+"""Statuses with which servers answer a request of a session that they no longer know, if only 404 is the protocol's."""
 _SESSION = re.compile(r"session|initiali[sz]", re.IGNORECASE)
 _UNKNOWN_SESSION = re.compile(
     r"(?:\b(?:unknown|expired|(?:in)?valid|missing|stale|unrecogni[sz]ed|find)\b.{0,40}?|\bno (?:such |active )?)"
@@ -46,7 +46,7 @@ official SDKs of TypeScript, Python, Java, Go, C# and Rust, and of their example
 _LISTS = frozenset({"tools/list", "prompts/list", "resources/list", "resources/templates/list", "ping"})
 """Requests that only read, and can be sent again whatever became of them."""
 REFUSALS_S = 1.0
-"""How long requests of a forgotten session may wait to be refused, too, before they are given up."""
+"""Seconds that requests of a forgotten session may wait to be refused, too, before they are given up."""
 _RENEWED_HINT = (
     "It may have been restarted, or have ended the session. A new session is opened; send the request again."
 )

@@ -25,7 +25,7 @@ from smart_mcp_proxy.upstream.supervisor import Upstream
 _DAY_S: Final = 86_400.0
 """The other worker has its own limits, and says when it gives up."""
 _DRAIN_S: Final = 10.0
-"""As long as the other workers wait for their calls when all are told to end."""
+"""Seconds that the other workers wait for their calls when all have to end."""
 _CHUNK_BYTES: Final = 65_536
 _JOINED_BYTES: Final = 16_384
 """A longer result is sent in its pieces."""

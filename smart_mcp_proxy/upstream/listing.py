@@ -33,7 +33,7 @@ class PageRequest(Protocol):
 _MAX_PAGES: Final = 1_000
 """No honest server has more; a dishonest one must not fill our memory page by page."""
 _MAX_ITEMS: Final = 50_000
-"""Of one server; each is stored, indexed and held in memory. Source: docs/design/limits.md#listing"""
+"""Most items of one server; each is stored, indexed and held in memory. Source: docs/design/limits.md#listing"""
 _MAX_PROBLEMS: Final = 100
 """Each is a line of the log; a page may hold millions of nulls."""
 _SHOWN_CHARS: Final = 80
@@ -46,7 +46,7 @@ _JSON_NAMES: Final[Mapping[type, str]] = {
     list: "a list",
 }
 _JSON_TYPES: Final = ("array", "boolean", "integer", "null", "number", "string")
-"""A cause is told to agents, to whom nothing is repeated that nobody approved."""
+"""Types that an error may name: its cause goes to agents, to whom nothing is repeated that nobody approved."""
 _DECLARED: Final[Mapping[str, Any]] = {"_meta": {CLIENT_CAPABILITIES_META_KEY: {"extensions": SHOWS_APPS}}}
 """A list is for all clients, so it is asked for like one that can show interfaces: others may get fewer tools. In the
 handshake era a session declares it for its calls, too: see `UpstreamSession`."""

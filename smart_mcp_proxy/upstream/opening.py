@@ -20,7 +20,7 @@ MAX_MESSAGE_BYTES: Final = 16 << 20
 """Largest message accepted from a server: legitimate results reach megabytes, memory has to last for many of them."""
 
 _TEMPORARY: Final = "/tmp"
-"""Where temporary files go if no variable says it."""
+"""Folder for temporary files if no variable names one."""
 
 
 @dataclass(frozen=True, slots=True)

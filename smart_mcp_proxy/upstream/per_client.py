@@ -33,14 +33,14 @@ from smart_mcp_proxy.upstream.protocol.session import (
 )
 
 LISTINGS: Final = 3
-"""Looks at a list that is said to be another one each time; nobody changes theirs faster than it is read."""
+"""Readings of a list that is said to have changed each time; nobody changes theirs faster than it is read."""
 
 _LONGEST_ASKED_S: Final = 3_600.0
 """A request whose deadline stands still again and again ends after this time all the same."""
 _PROBE_S: Final = 1.0
-"""What a server that did not answer in time gets to answer a ping; the session itself then looks closer."""
+"""Seconds for a server that did not answer in time to answer a ping; the session itself then looks closer."""
 _FULL_RETRY_S: Final = 1.0
-"""What a client is told to wait where nobody can know how long the requests of the others take."""
+"""Seconds that a client should wait where nobody can know how long the requests of the others take."""
 _LIST_AGAIN_S: Final = 300.0
 """Lists that are older are looked at again. Source: docs/design/protocol-surface.md#changes-of-lists"""
 

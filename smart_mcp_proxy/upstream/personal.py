@@ -16,7 +16,7 @@ from smart_mcp_proxy.upstream.listing import ToolListing
 from smart_mcp_proxy.upstream.supervisor import Upstream
 
 _FULL_RETRY_S: Final = 1.0
-"""Pause that a person is told where those of all others are in use."""
+"""Pause for a person where the connections of all others are in use."""
 
 
 @dataclass(eq=False, repr=False)

@@ -41,7 +41,7 @@ _HEAD_LIMIT_BYTES: Final = 1 << 20
 _PATIENCE_S: Final = 2.0
 """The worker waits for the server as long as this one would."""
 _REDIAL_S: Final = 0.1
-"""Before a worker that ended without a word is addressed again: another one takes its place."""
+"""Pause before a worker that ended without a word is addressed again: another takes its place."""
 _LONGEST_REFUSAL_S: Final = 60.0
 """By then there has been another try."""
 _CHUNK_BYTES: Final = 65_536

@@ -43,7 +43,7 @@ from smart_mcp_proxy.upstream.watching import OnResourceUpdated, ResourceWatch
 OnChange = Callable[[ServerStatus], None]
 """Told of every change of state, and of the same state again when a silent server speaks again."""
 OnToolsChanged = Callable[[str], None]
-"""Told the name of a server whose tool list may be another one now."""
+"""Listener that gets the name of a server whose tool list may have changed."""
 
 _HEALTHY_S: Final = 30.0
 """A connection that held this long, or longer than the pause before it, starts the pauses anew: a server that is killed

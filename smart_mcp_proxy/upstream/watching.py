@@ -38,14 +38,14 @@ _PAUSE_S: Final = (1.0, 30.0)
 """Before an ended stream is opened again: first, and at most."""
 
 OnResourceUpdated = Callable[[str, str], None]
-"""Told server and URI of a resource that may be another one now."""
+"""Listener that gets server and URI of a resource that may have changed."""
 
 _AT_ONCE: Final = 8
 """Requests under way when many resources are subscribed to, as after a reconnect."""
 _MOST_TASKS: Final = 1_000
-"""Of one server; what is beyond is looked at alone."""
+"""Most tasks of one server in a stream; those beyond are looked at alone."""
 _OPEN_S: Final = 10.0
-"""What a server gets to confirm a stream of tasks."""
+"""Seconds for a server to confirm a stream of tasks."""
 _UNHEARD: Final = 16
 """States of one task that wait to be passed on; the oldest is dropped, for a later one says all."""
 _TASKS_DECLARED: Final[Mapping[str, Any]] = {CLIENT_CAPABILITIES_META_KEY: {"extensions": {TASKS: {}}}}

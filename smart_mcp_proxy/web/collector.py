@@ -25,12 +25,12 @@ and its next collection is as long as there are sessions."""
 REST_S: Final = 4.0
 """Until the next look of a process that does nothing: each look wakes the processor."""
 WORKED_S: Final = 0.005
-"""Of processor time: who used less since the last look has made few objects."""
+"""Processor time since the last look: a process that used less has made few objects."""
 IDLE_S: Final = 2.0
 IDLE_SHARE: Final = 0.02
-"""Of a processor: a process that used less than this for so long has nothing to do."""
+"""Share of a processor: a process that used less than this for so long has nothing to do."""
 DUE_S: Final = 0.1
-"""Of processor time since the last full collection: with less there is not much to find."""
+"""Processor time since the last full collection: with less there is not much to find."""
 OWED_S: Final = 0.008
 """The collections of the middle generation took so long since the last full one: that one would take about as long."""
 WHOLE_AFTER_S: Final = 3600.0

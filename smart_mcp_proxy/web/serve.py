@@ -21,7 +21,7 @@ from smart_mcp_proxy.telemetry import get_logger, spawn
 from smart_mcp_proxy.web.collector import run_collector
 
 SWITCH_S = 0.0001
-"""How long a thread that computes may keep the event loop waiting, each time the loop comes back from the system.
+"""Seconds that a thread that computes may keep the event loop waiting, each time the loop comes back from the system.
 
 While 5,000 tools of another server are read and indexed, the 95th percentile of calls is 6.2 ms with Python's own 5 ms,
 1.9 ms with 0.5 ms, 1.1 ms with this and 1.5 ms with half of it; it is 0.6 ms without (measured).

@@ -15,7 +15,7 @@ FileId = tuple[int, int]
 _JSON_TEXTS = (("tools", "definition"), ("approvals", "definition"), ("activity", "detail"))
 """Long texts. A page in the middle of one can be lost without SQLite's own check noticing: it knows no content."""
 COMPANIONS = ("-wal", "-shm")
-"""What the names of the journal and of its index end with; all processes that use a database share both."""
+"""Endings of the names of the journal and of its index; all processes that use a database share both."""
 _ASIDE = "corrupt"
 
 

@@ -85,7 +85,7 @@ class Checkpoint(msgspec.Struct, frozen=True):
 
 
 NO_CHECKPOINT: Final = Checkpoint(0, 0)
-"""Where nothing can be made out: of a file, that it knows nothing; beside a file, that no file will do."""
+"""Checkpoint where nothing can be made out: of a file, that it knows nothing; beside a file, that no file will do."""
 
 
 class CheckpointFile:

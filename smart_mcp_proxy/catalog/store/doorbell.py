@@ -15,7 +15,7 @@ from smart_mcp_proxy.catalog.store.store import Topic
 from smart_mcp_proxy.telemetry import get_logger
 
 PING_S: Final = 30.0
-"""How often it is tried whether notifications arrive."""
+"""Seconds between two tests of whether notifications arrive."""
 FIRST_PING_S: Final = 2.0
 AGAIN_S: Final = 1.0
 """Pause before another connection."""

@@ -35,7 +35,7 @@ _SCHEMA = f"""coalesce(
     (SELECT relnamespace FROM pg_class WHERE relname = '{VERSION_TABLE}' AND pg_table_is_visible(oid)),
     quote_ident(current_schema())::regnamespace
   )"""
-"""Where the tables are; before there are any, where they will be: a schema in front of it may have been made since."""
+"""Schema of the tables; before there are any, the one to come: a schema in front of it may have been made since."""
 _CLOSED_TABLES = f"""SELECT relname FROM pg_class
   WHERE relnamespace = {_SCHEMA} AND relname = ANY(%s) AND NOT CASE relkind
     WHEN 'S' THEN has_sequence_privilege(oid, 'USAGE')

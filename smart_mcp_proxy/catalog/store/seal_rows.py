@@ -28,7 +28,7 @@ from smart_mcp_proxy.models import ToolKey
 from smart_mcp_proxy.telemetry import get_logger
 
 _KEY_NAME: Final = "approvals"
-"""Of the key in the store."""
+"""Name of the key in the store."""
 _TOKENS: Final = (("token", agent_tokens, TOKEN_COLUMNS),)
 _DECISIONS: Final = (
     ("decision", approvals, ("server_name", "name", "state", "hash")),

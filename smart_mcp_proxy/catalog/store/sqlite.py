@@ -24,7 +24,7 @@ from smart_mcp_proxy.names import DATABASE_NAME
 from smart_mcp_proxy.telemetry import get_logger
 
 _BUSY_TIMEOUT_S = 5.0
-"""How long one statement waits for another process's transaction; the longest of ours takes under a second."""
+"""Seconds that one statement waits for another process's transaction; the longest of ours takes under a second."""
 LONGEST_WAIT_S = 10.0
 """For a write to the file: then it is looked into whatever its stamp."""
 _ATTEMPTS = 10
@@ -36,7 +36,7 @@ _UNUSABLE_CODES = frozenset({sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_READONLY, s
 _DAMAGE_CODES = frozenset({sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB})
 _STORAGE_CODES = _UNUSABLE_CODES | _DAMAGE_CODES | {sqlite3.SQLITE_FULL, sqlite3.SQLITE_IOERR}
 _PROBED_CODES = _UNUSABLE_CODES | {sqlite3.SQLITE_IOERR}
-"""What SQLite says, among other things, where it cannot create its files: the system knows why."""
+"""Codes that SQLite gives, among other cases, where it cannot create its files: the system knows why."""
 _DIRECTORY_HINT = "Set MCPPROXY_DATA_DIR to a directory that you can write to, or change its permissions."
 _HINTS = {
     sqlite3.SQLITE_BUSY: "Another process holds the file; try again, or stop that process.",

@@ -30,7 +30,7 @@ from smart_mcp_proxy.errors import CatalogError
 from smart_mcp_proxy.telemetry import Activity, ActivityKind
 
 _SHORTEST_END_CHARS = 6
-"""Of an id that is given by its end: random hex digits, of which so many tell a day's records apart."""
+"""Least characters of an id given by its end: random hex digits, of which so many tell a day's records apart."""
 
 FAILED = "failed"
 """As an outcome to filter by: whatever was neither answered, nor just found nothing, nor asked for input."""
@@ -41,7 +41,7 @@ _NAMES = (
     *("duration_ms", "at_s", "detail", "arguments", "parent"),
 )
 _FIELDS = ("id", *_NAMES[1:])
-"""Of a record, in the order of its columns."""
+"""Fields of a record, in the order of its columns."""
 _read_fields = attrgetter(*_FIELDS)
 _STORED = (*_NAMES, "chain", "link", "seal")
 _COLUMNS = ", ".join(_STORED)
@@ -70,7 +70,7 @@ _LAG = f"""SELECT coalesce(max(lag), 0) FROM (SELECT (%s - objid::bigint) & x'ff
     WHERE locktype = 'advisory' AND objsubid = 2 AND classid = {_WRITERS}::bit(32)::bigint::oid
       AND database = (SELECT oid FROM pg_database WHERE datname = current_database())) AS writers
   WHERE lag < x'80000000'::bigint"""
-"""How far that is before a place, of the writer that began first; those that began later are behind it."""
+"""Distance from a place back to that of the writer that began first; those that began later are behind it."""
 _ADD_CHAIN: Final = (
     'INSERT INTO activity_chains (id, day, first_link, first_seal, start, last_link, last_seal, "end") '
     "VALUES (?, ?, 0, '', ?, 0, '', ?)"

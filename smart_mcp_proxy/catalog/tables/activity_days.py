@@ -11,7 +11,7 @@ from typing import Final
 from sqlalchemy import Connection
 
 _PREFIX: Final = "activity_until_"
-"""Of a partition's name; behind it stands the day at whose midnight (UTC) it ends."""
+"""Prefix of a partition's name; behind it stands the day at whose midnight (UTC) it ends."""
 _REST: Final = "activity_rest"
 """Takes what no day's partition takes: nothing is refused where none was made in time."""
 PLACES: Final = "activity_places"
@@ -44,7 +44,7 @@ RECORD_COLUMNS: Final = """kind        TEXT NOT NULL,
       delivery    TEXT NOT NULL,
       parent      TEXT NOT NULL,
       arguments   TEXT"""
-"""What the log holds of each record, before it lay in days and since."""
+"""Columns that the log has for each record, before it lay in days and since."""
 
 ACTIVITY_DAYS: Final = (
     "ALTER TABLE activity RENAME TO activity_whole",

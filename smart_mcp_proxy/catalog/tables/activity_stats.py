@@ -29,7 +29,7 @@ GROUPINGS: Final[tuple[Grouping, ...]] = get_args(Grouping)
 
 _GOOD: Final = ("ok", "input_required")
 _CALL_MARK: Final = '{"variant":%'
-"""How the detail of a tool's call begins; prompts, resources and scripts are calls in the log, too."""
+"""Beginning of the detail of a tool's call; prompts, resources and scripts are calls in the log, too."""
 
 
 class ActivityFigures(msgspec.Struct, frozen=True):

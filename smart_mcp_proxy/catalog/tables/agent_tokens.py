@@ -62,7 +62,7 @@ class AgentToken:
 TOKEN_COLUMNS: Final = (
     *("id", "name", "hash", "servers", "access", "profile", "created_s", "expires_s", "role", "made_by"),
 )
-"""What the seal of a token covers; that it was revoked stands in `SealedTrust`."""
+"""Columns that the seal of a token covers; that it was revoked stands in `SealedTrust`."""
 
 
 def store(connection: Connection, token: AgentToken, seals: Seals) -> bool:

@@ -16,8 +16,8 @@ _KEPT_PER_TOOL = 20
 """Confirmed questions of one tool; as many again may wait for their second use. Beyond, a tool with many questions
 would look like a fit for every query."""
 _AHEAD_S = 3_600.0
-"""What was used later than now by more was stored while the clock was ahead: it would leave last, and what is new at
-once. So it goes behind that."""
+"""Lead over now beyond which a time of use was stored while the clock was ahead: it would leave last, and what is new
+at once. It is set this far behind now instead."""
 _KEPT = 10_000
 """In all, some 2 MB; the least recently used leave first."""
 

@@ -21,7 +21,7 @@ from smart_mcp_proxy.telemetry import get_logger
 _log = get_logger("catalog")
 
 Keep = Callable[[Connection | None, set[str]], set[str]]
-"""Of names that a list lacks, those that stay: others were listed them. Without a connection by what is known here."""
+"""Names that stay, of those that a list lacks: others were listed them. Without a connection by what is known here."""
 KEEP_NONE: Keep = lambda connection, gone: set()  # noqa: E731  (its type is said once)
 
 

@@ -22,7 +22,7 @@ from smart_mcp_proxy.settings import Settings
 from smart_mcp_proxy.web.listening import describe_gateway, find_other_gateway
 
 Origin = Literal["running", "stored", "own"]
-"""Who answers: a running gateway, the stored catalog alone, or a gateway of our own with connected servers."""
+"""Origin of an answer: a running gateway, the stored catalog alone, or a gateway of our own with connected servers."""
 
 PROBE_S = 2.0
 """A gateway that does not answer for so long is taken for hung and left alone."""

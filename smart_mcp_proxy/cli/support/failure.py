@@ -30,7 +30,7 @@ _NEXT = {
 }
 """The command that helps after each kind of error."""
 _LOOK_S = 0.2
-"""How long an interrupt may go unnoticed while a question is open."""
+"""Seconds that an interrupt may go unnoticed while a question is open."""
 _COMMAND = re.compile(r": (mcpproxy [^\n]+)\Z")
 
 

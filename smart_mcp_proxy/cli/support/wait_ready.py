@@ -22,11 +22,11 @@ SETTLE_S = 30.0
 """As long as one listing may take. Source: docs/design/limits.md#listing"""
 
 _LOOK_S = 0.2
-"""How often the bar of embedding moves."""
+"""Seconds between two moves of the bar of embedding."""
 _VECTORS_S = 2.0
 """As long as a command waits for vectors that take a tenth of a second, so that a lack of them is no failure."""
 _SAY_S = 5.0
-"""How often those who wait are told for what, where servers take long."""
+"""Seconds between two messages about what is waited for, where servers take long."""
 
 
 async def settle(

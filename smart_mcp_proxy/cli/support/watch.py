@@ -25,7 +25,7 @@ __all__ = ["follow_config", "next_servers"]
 
 QUIET_S = 0.1
 DEBOUNCE_S = 0.3
-"""A change is read after a pause this long without another one, and at the latest after that long."""
+"""Seconds after which a change is read at the latest, if no pause of `QUIET_S` without a further change came before."""
 
 log = get_logger("config")
 

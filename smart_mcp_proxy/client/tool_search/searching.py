@@ -25,7 +25,7 @@ SEARCH_SCHEMA: Final[Mapping[str, Any]] = {
     "required": ["query"],
     "additionalProperties": False,
 }
-"""Arguments of a search, as the model is told them."""
+"""Arguments of a search, as the model sees them."""
 _LOOK: Final = "Look at the gateway's log, or ask it: mcpproxy doctor"
 _NO_ARGUMENTS: Final[Mapping[str, Any]] = {"type": "object", "properties": {}}
 

@@ -39,7 +39,7 @@ _DELETE_S: Final = 2.0
 _FIRST_PAUSE_S, _LONGEST_PAUSE_S = 0.1, 1.0
 _REOPEN_S, _LONGEST_REOPEN_S = 1.0, 8.0
 _STEADY_S: Final = 5.0
-"""What was answered for so long has not failed at once."""
+"""Seconds of an answer after which its end is no failure at once."""
 _REUSE_S: Final = 4.0
 """Gateways close a connection that is idle for five seconds; a call that meets its end may be lost."""
 _MOST_OPEN: Final = 100

@@ -9,7 +9,7 @@ from fastmcp.server.auth.oauth_proxy.models import UpstreamTokenSet
 AGAIN_S: Final = 60
 """For so long at most a refresh token that was used is known again, while its second user is answered."""
 renewed: ContextVar[UpstreamTokenSet | None] = ContextVar("renewed_sign_in", default=None)
-"""What another request has just brought, for a renewal in the present one; None where the provider is to be asked."""
+"""Tokens that another request has just brought, for the present renewal; None where the provider is to be asked."""
 
 
 class RenewedClient:

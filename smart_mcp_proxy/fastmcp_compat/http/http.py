@@ -39,7 +39,7 @@ from smart_mcp_proxy.fastmcp_compat.paths import get_request_path, principal
 from smart_mcp_proxy.models import LOCAL, Principal
 
 KNOWN_VALUES = 256
-"""Of a header; clients differ in it and send the same with every request."""
+"""Values of a header that are remembered; clients differ in it and send the same with every request."""
 
 
 @lru_cache(KNOWN_VALUES)

@@ -40,7 +40,7 @@ from smart_mcp_proxy.models import Principal
 _INITIALIZED = JSONRPCNotification(jsonrpc="2.0", method="notifications/initialized")
 _replies_json: contextvars.ContextVar[bool] = contextvars.ContextVar("replies_json", default=False)
 LET_GO_S = 1.0
-"""A stream that is told to end does so at once, unless its client does not read."""
+"""Seconds for a stream to end when asked: it does so at once, unless its client does not read."""
 MAX_SESSIONS: Final = 1_000
 """Open at a time where nobody says otherwise. A session takes 50 KB."""
 IDLE_S: Final = 60.0
@@ -64,13 +64,13 @@ class HttpSession(StreamableHTTPServerTransport):
     """
 
     path: str
-    """Where it was opened, see `get_request_path`."""
+    """Path where it was opened, see `get_request_path`."""
     principal: Principal
     """On whose behalf; nobody else is let in."""
     client: CheckedClient | None
-    """Who is at the other end, once the SDK has let it call a tool."""
+    """Client at the other end, once the SDK has let it call a tool."""
     stream: "EventStream"
-    """Of what the client is told without having asked."""
+    """Stream of messages that the client has not asked for."""
     _ids_in_use: set[int | str]
 
     @property

@@ -27,7 +27,7 @@ KEPT_ROOM_BYTES: Final = 1024 * 1024
 LIMIT_BYTES: Final = 32 * 1024 * 1024
 """A journal that is longer takes nothing more: the catalog has not taken a record for some 100,000 calls."""
 READ_BYTES: Final = 64 * 1024 * 1024
-"""Of a file that was left behind; ours are half as long at most."""
+"""Bytes that are read of a file that was left behind; ours are half as long at most."""
 
 log = get_logger("journal")
 

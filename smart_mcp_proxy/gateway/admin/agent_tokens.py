@@ -30,11 +30,11 @@ SHORTEST_LIFE_S: Final = 1.0
 LONGEST_LIFE_S: Final = 10 * 365 * 86_400.0
 """Ten years; what is to last longer has no end, and says so."""
 KNOWN_SHOWN: Final = 20
-"""Of the names that there are, in an error."""
+"""Known names that an error shows."""
 FOLLOW_S: Final = 1.0
 """Writes to the database are seen by every process within 2 s. Source: docs/design/processes.md#several-gateways"""
 USE_NOTED_S: Final = 30.0
-"""How often it is stored that tokens were used: a person asks whether one still is, not for the second."""
+"""Seconds between two writes of the uses of tokens: a person asks whether one still is used, not for the second."""
 CONFIRM_S: Final = 3_600.0
 """Far less than the day after which a token is no longer accepted; one write an hour costs the database nothing."""
 

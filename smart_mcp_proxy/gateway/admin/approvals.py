@@ -45,7 +45,7 @@ _TOKEN = re.compile(r"\s+|\w+|[^\w\s]")
 """Marks one by one: a sentence behind a full stop is the same addition whatever ends the text."""
 _PLAIN_KEY = re.compile(r"[A-Za-z_][A-Za-z0-9_-]*")
 MOST_TOKENS = 2_000
-"""Of a field on each side; comparing takes their product, so longer ones are shown whole, one after the other."""
+"""Most tokens of a field on each side; comparing takes their product, so longer ones are shown whole, one by one."""
 MOST_CHARS = 100_000
 """The same for what is not even taken apart into words, which takes 50 ms for a megabyte (measured)."""
 

@@ -7,7 +7,7 @@ from typing import Final
 from smart_mcp_proxy.desktop.present import JoinedClient, bind_present_client, get_present_client
 
 NAME_CHARS: Final = 100
-"""Of what a client calls itself."""
+"""Characters of the name that a client gives itself."""
 
 
 class Joined:

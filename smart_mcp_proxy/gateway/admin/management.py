@@ -30,7 +30,7 @@ from smart_mcp_proxy.telemetry import Activity
 from smart_mcp_proxy.upstream import Fleet, find_shown_paths
 
 NOTED_CHARS = 200
-"""Of a server's name in a record; one that is refused may be any text."""
+"""Characters of a server's name in a record; a name that is refused may be any text."""
 
 Apply = Callable[[Mapping[str, ServerConfig]], Awaitable[None]]
 """Makes servers the ones in force."""

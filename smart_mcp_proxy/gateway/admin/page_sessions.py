@@ -23,7 +23,7 @@ from smart_mcp_proxy.servers import Author
 from smart_mcp_proxy.telemetry import Activity
 
 AGENT_PREFIX: Final = "agent-"
-"""Of the ids of tokens' holders."""
+"""Prefix of the ids of tokens' holders."""
 ENTRY_PATH: Final = "/ui/enter/"
 LINK_S: Final = 300.0
 """Long enough to copy a link from one window to another."""
@@ -32,7 +32,7 @@ SESSION_S: Final = 12 * 3_600.0
 _LINK: Final = "page-link"
 _SESSION: Final = "page-session"
 _MOST_BYTES: Final = 64 * 1024
-"""Of each kind: some thousands."""
+"""Limit on the bytes of each kind: some thousands of them."""
 _SECRET_BYTES: Final = 32
 
 

@@ -167,7 +167,7 @@ class Admitted(NamedTuple):
 
 
 NETWORK: Final = Admitted("web")
-"""Whoever has the operator's token."""
+"""Holder of the operator's token."""
 OWNER: Final = Admitted("operator")
 """The user whose gateway it is."""
 

@@ -18,7 +18,7 @@ from smart_mcp_proxy.models import ContentKind, Reach
 
 _COMPLETING: Final = '{"ref": {"type": "ref/prompt", "name": "..."}, "argument": {"name": "...", "value": ""}}.'
 _PINGS: Final = frozenset({"ping", "server/discover"})
-"""What asks a server whether it is there, in the words of either era; the answer is that of a ping."""
+"""Requests that ask a server whether it is there, in the words of either era; the answer is that of a ping."""
 _NOTHING: Final[Mapping[str, Any]] = {}
 _KEPT: Final = 256
 """Servers whose definitions are kept ready, for each reach; reading them anew takes its time."""

@@ -42,7 +42,7 @@ _CONNECTION_KEYS: Final = frozenset(
         mcp_types.CLIENT_CAPABILITIES_META_KEY,
     }
 )
-"""Of `_meta`: what one side says about its own connection."""
+"""Keys of `_meta` in which one side speaks of its own connection."""
 
 
 # Source: docs/design/broker.md#status

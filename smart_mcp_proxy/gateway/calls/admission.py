@@ -31,7 +31,7 @@ from smart_mcp_proxy.settings import Settings
 CALLERS_REMEMBERED: Final = 4_096
 """Buckets of callers; beyond it those that are full again are dropped, which nobody notices."""
 FULL_RETRY_S: Final = 1.0
-"""What a caller is told to wait where nobody can know how long the calls under way take."""
+"""Seconds that a caller should wait where nobody can know how long the calls under way take."""
 SERVER_LIMITS: Final = "The user can raise 'in_flight' and 'queue' under 'limits' in the server's entry."
 
 

@@ -35,7 +35,7 @@ from smart_mcp_proxy.upstream.per_client import LISTINGS, restless_error
 from smart_mcp_proxy.upstream.protocol.server_requests import ClientSide
 
 NAME_CHARS: Final = 100
-"""Of what a client calls itself."""
+"""Characters of the name that a client gives itself."""
 _LEVELS: Final[tuple[str, ...]] = get_args(LoggingLevel)
 """From the least to the most severe."""
 

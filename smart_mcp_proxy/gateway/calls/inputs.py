@@ -25,11 +25,11 @@ from smart_mcp_proxy.servers import ServerConfig
 from smart_mcp_proxy.telemetry import has_secret, redact
 
 MAX_ROUNDS: Final = 10
-"""How often a server may ask in one request: the default of `input_required_max_rounds` in the SDK's client."""
+"""Most rounds of questions in one request: the default of `input_required_max_rounds` in the SDK's client."""
 ANSWER_S: Final = 300.0
-"""How long a client may take for the questions of one round: long enough for a person to look something up."""
+"""Seconds that a client may take for the questions of one round: enough for a person to look something up."""
 QUESTIONS_BYTES: Final = 1 << 20
-"""Of one result with questions: a picture for the client's model has room in it."""
+"""Limit on one result with questions: a picture for the client's model has room in it."""
 _ELICITATION_ID_BYTES: Final = 16
 
 

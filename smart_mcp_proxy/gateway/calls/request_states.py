@@ -33,7 +33,7 @@ INVALID_STATE: Final = "invalid_request_state"
 
 Source: https://modelcontextprotocol.io/specification/2026-07-28/basic/patterns/mrtr"""
 TTL_S: Final = 600.0
-"""How long a client may take to answer: the default of the SDK's own `RequestStateSecurity`."""
+"""Seconds that a client may take to answer: the default of the SDK's own `RequestStateSecurity`."""
 _KEY_FILE: Final = "request-state.key"
 _STORED_NAME: Final = "request state"
 _LABEL: Final = b"smart-mcp-proxy/request-state/1"

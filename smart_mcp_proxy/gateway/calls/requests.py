@@ -170,7 +170,7 @@ def _build_hidden_error(key: ToolKey, uri: str) -> RefusedError:
 
 
 SUBJECT_CHARS = 500
-"""Of a URI in the activity log."""
+"""Characters of a URI in the activity log."""
 
 
 @dataclass(frozen=True, slots=True)

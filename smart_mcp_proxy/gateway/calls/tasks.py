@@ -37,12 +37,12 @@ TASK_DECLARED: Final[Extensions] = {TASKS: EXTENSIONS[TASKS].settings}
 ENDS_KEY: Final = "dev.smartmcpproxy/taskEndsWith"
 """In a task's `_meta`: what it ends with at the latest."""
 SEAL_S: Final = 30 * 86_400.0
-"""How long an id is taken. A task's own `ttlMs` is its server's business, and may change."""
+"""Seconds for which an id is taken. A task's own `ttlMs` is its server's business, and may change."""
 ID_CHARS: Final = 2_048
-"""Of a server's own id: it stands in a header, sealed."""
+"""Limit on a server's own id: it stands in a header, sealed."""
 SEALED_CHARS: Final = 8_192
 WAIT_S: Final = 3_600.0
-"""How long a client that knows no tasks is waited for at most."""
+"""Seconds that a client that knows no tasks is waited for at most."""
 _PAUSE_S: Final = (0.05, 1.0, 30.0)
 """Between two looks at a task: at least, where the server does not say, and at most."""
 _FAILURES: Final = 10

@@ -33,19 +33,19 @@ from smart_mcp_proxy.search.vectors.file_lock import try_lock_file
 from smart_mcp_proxy.telemetry import get_logger, spawn
 
 FOLLOW_S = 1.0
-"""How often other processes' writes are looked for where nobody tells of them; they must be seen within 2 s."""
+"""Seconds between two looks for other processes' writes where nobody tells of them; they must be seen within 2 s."""
 SETTLE_S = 5.0
 """The side-car is written when nothing has changed for so long."""
 UNSTORED_SHARE = 0.01
-"""Of the documents: with less that changed it is not written, which takes 10 us for each that there is. What it lacks
-the next start reads anew."""
+"""Share of the documents: with less that changed the side-car is not written, which takes 10 us for each that there is.
+What it lacks the next start reads anew."""
 INDEX_NAME = "tools.index"
 """The side-car with the lexical index: a cache; a broken one is ignored.
 
 SHA-256 of everything behind it | JSON of format and arrays, a line | the arrays, one after another
 """
 _FORMAT = "1"
-"""Of the file; what the arrays hold, they say themselves."""
+"""Format of the file; what the arrays hold, they say themselves."""
 
 _DIGEST_BYTES = 32
 _HEADER_LIMIT_BYTES = 64 * 1024

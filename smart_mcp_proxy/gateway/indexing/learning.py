@@ -24,7 +24,7 @@ WINDOW_S = 600.0
 SEARCHES_KEPT = 5
 """An agent searches for one step of a task at a time, often for all of them before the first call."""
 AGENTS_KEPT = 1_000
-"""Of so many agents the last searches are remembered, some megabytes; who has been silent longest is forgotten."""
+"""Agents whose last searches are remembered, some megabytes; the agent that has been silent longest is forgotten."""
 QUESTION_LIMIT_CHARS = 200
 """A longer one is a whole task with its particulars, not a question that one tool answers."""
 
@@ -39,7 +39,7 @@ _SECRET = re.compile(
     """,
     re.VERBOSE,
 )
-"""What looks like a secret to people who hunt for them; a question too many left out costs nothing."""
+"""Texts that look like secrets to people who hunt for them; a question too many left out costs nothing."""
 
 
 class _Search(msgspec.Struct, frozen=True):

@@ -38,13 +38,13 @@ RETRY_S = 15.0
 """Pause after a listing that failed while the server stayed connected; half a listing's limit."""
 METHOD_NOT_FOUND = -32601
 _SAID_CHARS = 300
-"""Of what a server says about a list that failed; it stands in every table, and in every search."""
+"""Characters of a server's words about a list that failed; they stand in every table, and in every search."""
 LARGE_ITEMS = 1_000
 """A list after which freed memory is given back: it took some megabytes, and the next one takes others."""
 LONGEST_PAUSE_S: Final = 8.0
 """Between readings of a server whose notices bring nothing new: a real change is seen within it."""
 _GROWTH: Final = 4.0
-"""Of the pause with each such reading: 5 of them in the first 20 s instead of 80."""
+"""Factor by which the pause grows with each such reading: 5 of them in the first 20 s instead of 80."""
 MOST_ITEMS: Final = 4_000
 """Reading so many definitions takes 30 MB for a moment; small lists of some hundred servers together have no more."""
 UNKNOWN_ITEMS: Final = 125
@@ -56,7 +56,7 @@ _OWN_FAULT = ProxyError("The gateway failed while it read the list.", hint="Its 
 _COMING = (ServerState.CONNECTING, ServerState.READY)
 
 AskPolicy = Callable[[str, Sequence[Mapping[str, Any]]], Awaitable[Review | None]]
-"""What the policy of the named server says to its list."""
+"""Function that asks the policy of the named server about its list."""
 Wait = Callable[[asyncio.Event, float], Awaitable[None]]
 """Returns when the event is set, at the latest after so many seconds."""
 

@@ -28,7 +28,7 @@ from smart_mcp_proxy.telemetry import get_logger
 from smart_mcp_proxy.upstream import ToolListing, Upstream, fetch_page
 
 PAGES: Final = 64
-"""Of one server; each is read whenever its server is listed."""
+"""Limit on the pages of one server; each is read whenever its server is listed."""
 AT_ONCE: Final = 4
 PAGE_TYPE: Final = "text/html;profile=mcp-app"
 _NAMED: Final = b"resourceUri"

@@ -203,7 +203,7 @@ def _hide_words(error: UpstreamError) -> UpstreamError:
 
 
 _ByHash = dict[str, dict[str, Mapping[str, Any]]]
-"""One definition by its hash, by name."""
+"""Definition by its hash, by name."""
 
 
 def _hash_lists(place: str, found: Mapping[str, ToolListing]) -> dict[str, _ByHash]:

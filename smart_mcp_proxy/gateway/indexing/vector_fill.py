@@ -34,7 +34,7 @@ _LARGEST_BATCH = 256
 """Texts that are embedded at a time; embedding services take some hundreds to 2,048 in one request."""
 _QUICK_S = 0.5
 _SLOW_S = 1.0
-"""How long a batch should take: it is what a sudden end can cost, and what an orderly one waits for."""
+"""Seconds above which batches are halved: a batch is what a sudden end can cost, and what an orderly one waits for."""
 _LEASE_S = 90.0
 """Longer than one request to an embedding service may take; a gateway that dies holds up the others for so long."""
 

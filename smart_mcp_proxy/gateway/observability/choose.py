@@ -23,7 +23,7 @@ _DEFAULT_SAMPLER: Final = "parentbased_always_on"
 _METRICS_PACKAGE: Final = "prometheus_client"
 _TRACING_PACKAGES: Final = ("opentelemetry.sdk", "opentelemetry.exporter")
 _CLOSE_S: Final = 3.0
-"""How long a stop waits for the last spans."""
+"""Seconds that a stop waits for the last spans."""
 
 log = get_logger("tracing")
 

@@ -26,7 +26,7 @@ from smart_mcp_proxy.telemetry import Activity, get_logger
 _WAITING: Final = 10_000
 """Records that wait for the receiver; more are dropped."""
 _CLOSE_S: Final = 3.0
-"""How long a stop waits for what is left."""
+"""Seconds that a stop waits for what is left."""
 _SOCKET_S: Final = 2.0
 _PORT: Final = 514
 _SOCKETS: Final = {"syslog": socket.SOCK_DGRAM, "syslog+tcp": socket.SOCK_STREAM}

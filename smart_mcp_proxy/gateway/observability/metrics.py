@@ -40,7 +40,7 @@ REFUSALS: Final = frozenset(
         "tool_not_found",
     ]
 )
-"""Those with which the gateway does not let a call through."""
+"""Outcomes of calls that the gateway does not let through."""
 
 OUTCOMES: Final = REFUSALS | frozenset(
     [

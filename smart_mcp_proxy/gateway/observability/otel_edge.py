@@ -28,7 +28,7 @@ from smart_mcp_proxy.trace_context import TraceParent
 
 NAME: Final = "smart-mcp-proxy"
 _UNNAMED: Final = "unknown_service"
-"""How the name begins that the SDK gives where the environment gives none."""
+"""Beginning of the name that the SDK gives where the environment gives none."""
 _KINDS: Final[Mapping[str, SpanKind]] = {"server": SpanKind.SERVER, "client": SpanKind.CLIENT}
 
 

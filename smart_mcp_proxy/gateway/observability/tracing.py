@@ -28,14 +28,14 @@ Attributes = Mapping[str, str | int]
 SpanKind = Literal["server", "client"]
 
 _HALF_BITS: Final = 64
-"""Of a trace's id."""
+"""Bits of half a trace's id."""
 ID_RANGE: Final = 1 << _HALF_BITS
-"""Of the part of a trace's id that a share of traces is chosen by.
+"""Values of the part of a trace's id that a share of traces is chosen by.
 
 Source: https://opentelemetry.io/docs/specs/otel/trace/sdk/#traceidratiobased"""
 TOOL_CALL: Final = "tools/call"
 NAME_CHARS: Final = 100
-"""Of a tool's or prompt's name in a span."""
+"""Characters of a tool's or prompt's name in a span."""
 _GOOD: Final = frozenset({"ok", "input_required", "empty"})
 """Outcomes that are no errors."""
 

@@ -36,10 +36,10 @@ from smart_mcp_proxy.telemetry import redact
 CLEANED_META_KEY = "dev.smartmcpproxy/cleaned"
 FENCE_WORD = "untrusted-output"
 FENCE_BYTES = 8
-"""Of the random part of a fence: nobody who writes a result can know it."""
+"""Bytes of the random part of a fence: nobody who writes a result can know it."""
 
 _STRING = re.compile(r'"[^"\\]*(?:\\.[^"\\]*)*"', re.DOTALL)
-"""One string literal of a JSON text."""
+"""String literal of a JSON text."""
 _UNWANTED = re.compile(
     r"\x1b\[[0-?]*[ -/]*[@-~]|"  # CSI: colours, cursor, erasing
     r"\x1b\][^\x07\x1b]*(?:\x07|\x1b\\)|"  # OSC: title, links, clipboard
@@ -56,9 +56,9 @@ _TEXT = msgspec.Raw(b'"text"')
 _LOOKS_LIKE_FENCE = re.compile(rf"<(?=\s*/?\s*{FENCE_WORD})", re.IGNORECASE)
 
 _SAID_DATA: Final = frozenset({"rpc_data", "output"})
-"""What of an error's data others said."""
+"""Members of an error's data whose text is from others."""
 _SAID_NOTICE: Final = frozenset({"message", "data"})
-"""Where the text of a notification stands: of progress, and of a log message."""
+"""Members that hold the text of a notification: of progress, and of a log message."""
 
 _RESOURCE_NOT_FOUND: Final = -32002
 """Up to 2025-11-25; -32602 from 2026-07-28 on."""
@@ -76,7 +76,7 @@ https://modelcontextprotocol.io/specification/2026-07-28/schema"""
 _WORD: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._/:@+-]{0,127}")
 """A name, version or id."""
 _URI: Final = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*:[A-Za-z0-9._~:/?#\[\]@!$&'()*+,;=%-]{1,4096}")
-"""What a URI may not hold unencoded, blanks above all, makes free text of it. Source: RFC 3986"""
+"""URI; what it may not hold unencoded, blanks above all, makes free text of it. Source: RFC 3986"""
 
 _Block = Mapping[str, msgspec.Raw]
 ErrorT = TypeVar("ErrorT", bound=ProxyError)

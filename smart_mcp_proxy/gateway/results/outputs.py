@@ -33,7 +33,7 @@ from smart_mcp_proxy.telemetry import get_logger, spawn
 
 _KIND: Final = "output"
 _KEEP_BYTES: Final = 256 * 1024 * 1024
-"""Of all gateways together, encrypted."""
+"""Limit on the outputs of all gateways together, encrypted."""
 _TIDY_EVERY_BYTES: Final = _KEEP_BYTES // 16
 
 _log = get_logger("outputs")

@@ -16,7 +16,7 @@ _IMAGES: Final[Mapping[str, str]] = {
     "R0lGOD": "image/gif",
     "UklGR": "image/webp",
 }
-"""How pictures begin, as base64. Source: https://mimesniff.spec.whatwg.org/#matching-an-image-type-pattern"""
+"""Beginnings of pictures, as base64. Source: https://mimesniff.spec.whatwg.org/#matching-an-image-type-pattern"""
 _TEXT: Final[dict[str, Any]] = {"type": "text", "text": ""}
 _LINK: Final[dict[str, Any]] = {"type": "resource_link", "uri": "", "name": ""}
 _TEXT_MEMBERS: Final = ("title", "description", "mimeType")

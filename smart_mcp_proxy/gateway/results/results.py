@@ -65,13 +65,13 @@ _SUSPECT_ESCAPE = re.compile(
 )
 """By an escape, what cleaning may take out, and what begins like that; long texts are then looked at more closely."""
 _MARK: Final = b'"resource'
-"""How each of the words begins that a link cannot do without: `resource_link`, `resource`, `resourceUri`."""
+"""Beginning of each word that a link cannot do without: `resource_link`, `resource`, `resourceUri`."""
 _FLAT_MARK: Final = b'"ui/resource'
-"""How the older name of an interface begins."""
+"""Beginning of the older name of an interface."""
 _MARKS: Final = (_MARK, _FLAT_MARK)
 _QUOTE: Final = b'"'
 _QUOTES: Final = 64
-"""So many are looked at one by one."""
+"""Quotes that are looked at one by one."""
 _ESCAPED_LETTER: Final = re.compile(rb"\\u00[67]")
 """A letter of such a word, written as an escape."""
 

@@ -15,7 +15,7 @@ PARTLY_QUARANTINED = "partly_quarantined"
 
 _ECHO_LIMIT_CHARS = 500
 _QUOTE_LIMIT_CHARS = 80
-"""How much of a query an answer repeats: what it says is known to who asked."""
+"""Characters of a query that an answer repeats: the caller knows what the query says."""
 
 _WAITING = (
     "What is named in waiting fits and cannot be called: its definition has changed since the user approved it. "

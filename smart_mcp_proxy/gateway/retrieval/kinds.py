@@ -31,7 +31,7 @@ CONTENT_KINDS: Final[Mapping[ItemKind, ContentKind]] = {
 }
 """The kinds besides tools, by the names under which agents ask for them."""
 CAP_BYTES = 8_000
-"""Of `found`, as much as of the tools: 2,000 tokens of four bytes."""
+"""Limit on `found`, the same as on the tools: 2,000 tokens of four bytes."""
 CLONES_LIMIT = 10
 """Other tools named that say the same as one in the answer."""
 SHOWN_CHARS = 80

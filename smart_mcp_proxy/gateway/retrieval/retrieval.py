@@ -56,7 +56,7 @@ long as calls wait for a first list; most servers connect within a second or two
 COMPACT_CAP_TOKENS = 2_000
 FULL_CAP_TOKENS = 12_000
 QUERY_LIMIT_CHARS = 500
-"""Of a query in the activity log."""
+"""Characters of a query in the activity log."""
 TOP_K_LIMIT = 50
 MORE_QUERIES_LIMIT = 4
 SUMMARIES_LIMIT = 512

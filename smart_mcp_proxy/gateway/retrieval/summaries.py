@@ -22,16 +22,16 @@ _OWN_PLACE: Final = frozenset({"name", "title", "description", "inputSchema", "o
 
 SENTENCE_LIMIT_CHARS = 200
 SIGNATURE_LIMIT_CHARS = 1_000
-"""Of 4,975 real tools one is longer; an answer must not be one tool."""
+"""Limit on a signature: of 4,975 real tools one has a longer one; an answer must not be one tool."""
 NOT_DESCRIBED = "(parameters not described)"
-"""Of a schema that says nothing about them: the tool may well take some."""
+"""Signature where a schema says nothing about parameters: the tool may well take some."""
 LEADING = 2
 """Tools of a compact answer that are described in full; each further one costs 16 tokens."""
 MORE_LIMIT = 10
 MORE_BYTES = 480
-"""Of the lines in `more`, 120 tokens. Source: docs/design/wire-formats.md#answers-to-a-search"""
+"""Limit on the lines in `more`, 120 tokens. Source: docs/design/wire-formats.md#answers-to-a-search"""
 BRIEF_LIMIT_CHARS = 80
-"""Of the first sentence, behind the first tools of an answer."""
+"""Characters of the first sentence in entries behind the first tools of an answer."""
 ENUM_LIMIT = 5
 NESTING_LIMIT = 3
 _ELSEWHERE = ("$ref", "$dynamicRef", "allOf", "anyOf", "oneOf", "if", "patternProperties", "dependentSchemas")

@@ -9,7 +9,7 @@ from smart_mcp_proxy.gateway.sandbox.runtimes import Language
 _RETURN: Final = re.compile(r"\breturn\b")
 _CALL: Final = re.compile(r"\bcall_tools?\s*\(")
 _TAKEN: Final = re.compile(r"\bawait\b|\.then\s*\(|\breturn\s+call_tools?\s*\(|=>\s*call_tools?\s*\(")
-"""What waits for a call, or passes its promise on."""
+"""Code that waits for a call, or passes its promise on."""
 _LOOKS: Final[dict[Language, re.Pattern[str]]] = {
     "javascript": re.compile(
         r"^\s*(?:const|let|var)\s+[\w{\[]|=>|\bfunction\b\s*\w*\s*\(|\bawait\s+call_tools?\b|\bconsole\.\w+\(|^\s*//|"

@@ -18,7 +18,7 @@ from smart_mcp_proxy.telemetry import spawn
 LINE_BYTES: Final = 4 * 1024 * 1024
 """The longest message, either way: room for large arguments and results, and for those of all scripts together."""
 _TRAFFIC_BYTES: Final = 8 * LINE_BYTES
-"""What a process may say in all; far more than any agent wants to read, and little for the gateway to look through."""
+"""Limit on what a process says; far more than any agent wants to read, and little for the gateway to look through."""
 _ENVIRONMENT: Final = {"DENO_DIR": "/dev/null/none", "NO_COLOR": "1"}
 """All that a process finds. Deno keeps its caches and what scripts store in DENO_DIR, a folder that cannot exist."""
 _CHUNK_BYTES: Final = 1 << 16

@@ -18,12 +18,12 @@ from smart_mcp_proxy.gateway.sandbox.process import LINE_BYTES, ScriptProcess
 from smart_mcp_proxy.gateway.sandbox.runtimes import Language
 
 OUTPUT_CHARS: Final = 16_000
-"""What is kept of what a script prints: about 4,000 tokens, enough to debug with."""
+"""Characters that are kept of what a script prints: about 4,000 tokens, enough to debug with."""
 _CALLS_IN_FLIGHT: Final = 8
 """Calls of one script that run at a time: enough for a fan-out, and other callers' calls still find room."""
 _MESSAGE_CHARS: Final = 1_000
 _OUT_OF_MEMORY: Final = (b"out of memory", b"memory allocation of")
-"""What V8 and Rust say last when they are not given memory."""
+"""Last words of V8 and Rust when they get no memory."""
 
 MakeCall = Callable[[str, Mapping[str, Any]], Awaitable[bytes]]
 """Calls a tool by name; fails with ProxyError."""
@@ -32,7 +32,7 @@ _NAME_CHARS = 100
 _LISTED_GROUPS = 50
 """Calls are listed by tool and outcome; a script that calls more tools than this hears how many are left out."""
 _TOLD_CHARS: Final = 2_000
-"""Of what a tool says of its failure."""
+"""Characters of a tool's words about its failure."""
 
 
 class ScriptStart(msgspec.Struct, frozen=True):

@@ -13,8 +13,8 @@ CodeSetting = Literal["off", "python", "javascript", "both"]
 
 _HERE = Path(__file__).parent
 _OWN_BYTES: Final[dict[Language, int]] = {"python": 256 << 20, "javascript": 640 << 20}
-"""What a runtime reserves before a script runs, with some room: deno starts with 576 MiB and not with 512, most of it
-never touched; Python starts with 64."""
+"""Memory that a runtime reserves before a script runs, with some room: deno starts with 576 MiB and not with 512, most
+of it never touched; Python starts with 64."""
 _DENO_FLAGS: Final = (
     "--quiet",
     "--no-prompt",

@@ -40,15 +40,15 @@ UNKNOWN_TOOL = -32602
 NOT_FOUND = -32602
 """A path that holds no list is a parameter that is not valid."""
 PATH_CHARS = 100
-"""Of a path that holds no list."""
+"""Characters shown of a path that holds no list."""
 NAME_CHARS = 200
-"""Of a name that is not listed, no more is shown or compared."""
+"""Characters shown or compared of a name that is not listed."""
 
 DRAIN_S = 10.0
-"""Calls in flight get this long when the gateway is told to stop. Source: docs/design/processes.md#stopping"""
+"""Seconds that calls in flight get when the gateway has to stop. Source: docs/design/processes.md#stopping"""
 RETRY_AFTER_STOP_S = 5.0
 LAST_ANSWERS_S = 1.0
-"""What the calls that are then ended get to say so."""
+"""Seconds that calls which are then ended get to say so."""
 
 log = get_logger("agent")
 

@@ -16,7 +16,7 @@ from smart_mcp_proxy.telemetry import get_logger, spawn
 from smart_mcp_proxy.upstream.stdio.inheritance import select_inherited
 
 LIMIT_S = 60.0
-"""A command is told of a change, it is no service: one that takes longer hangs."""
+"""Limit on a command that reports a change: it is no service, and one that takes longer hangs."""
 PAUSE_S = 5.0
 """Servers that start or restart together change the list many times within seconds."""
 

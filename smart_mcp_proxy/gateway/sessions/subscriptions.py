@@ -27,14 +27,14 @@ PER_CLIENT: Final = 100
 PER_SERVER: Final = 1_000
 """Resources of one server that are subscribed to on behalf of all clients."""
 PARTS_LIMIT: Final = 64
-"""Of an updated URI, so many of the resources that it is a part of are looked for; servers may write any."""
+"""Most resources looked for that an updated URI is a part of; servers may write any."""
 RENEW_PAUSE_S: Final = 1.0
 LONGEST_RENEW_PAUSE_S: Final = 30.0
 MERGE_S: Final = 0.05
-"""Updates of a resource that come within this time are told as one."""
+"""Time within which updates of a resource are merged into one."""
 
 Find = Callable[[str, Principal, str], Target]
-"""What a URI leads to at a path on behalf of a principal; raises `ProxyError` as a read of it would."""
+"""Function that finds the target of a URI at a path for a principal; raises `ProxyError` as a read of it would."""
 
 log = get_logger("subscriptions")
 

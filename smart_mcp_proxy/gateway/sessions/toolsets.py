@@ -26,17 +26,17 @@ from smart_mcp_proxy.telemetry import get_logger
 
 LIFE_S: Final = 3_600.0
 TOOLS_LIMIT: Final = 100
-"""Of one toolset, however often it is extended. Source: docs/design/registration.md#toolsets"""
+"""Limit on the tools of one toolset, however often it is extended. Source: docs/design/registration.md#toolsets"""
 HANDLE_BYTES: Final = 16
 """128 bits: nobody guesses one."""
 RECHECK_S: Final = 1.0
-"""How often dropped ones are looked for: writes are seen everywhere within 2 s.
+"""Seconds between two looks for dropped toolsets: writes are seen everywhere within 2 s.
 
 Source: docs/design/processes.md#several-gateways"""
 SERVED_LIMIT: Final = 1_024
 """Toolsets held in memory; others are read again when they are asked for."""
 SHOWN_CHARS: Final = 50
-"""Of a handle that does not exist."""
+"""Characters shown of a handle that does not exist."""
 
 _INSTRUCTIONS: Final = """\
 The tools of one toolset: what a search with retrieve_tools found at /mcp, under an address of its own for a while.

@@ -228,7 +228,7 @@ class AgentTool(ABC, Generic[ArgumentsT]):
 
 
 _PLACE_CHARS = 100
-"""Of a parameter's name in an error: a wrong one may have any length."""
+"""Characters of a parameter's name in an error: a wrong one may have any length."""
 
 
 @dataclass(eq=False, repr=False)

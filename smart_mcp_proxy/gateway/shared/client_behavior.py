@@ -9,7 +9,7 @@ _HEED_S: Final = 30.0
 _MOST_NAMES: Final = 256
 """Names of clients whose conduct is remembered; they choose them freely."""
 _NAME_CHARS: Final = 100
-"""Of what a client calls itself."""
+"""Characters of the name that a client gives itself."""
 
 
 class ClientBehavior:

@@ -15,7 +15,7 @@ from smart_mcp_proxy.policy import short_digest
 from smart_mcp_proxy.telemetry import Activity, spawn
 
 NAME_CHARS = 100
-"""Of what a client calls itself."""
+"""Characters of the name that a client gives itself."""
 _NOTHING = object()
 Tell = Callable[[], Coroutine[Any, Any, None]]
 

@@ -19,7 +19,7 @@ answers of its provider together: then another process gets the turn before the 
 """
 _POLL_S: Final = 0.1
 GIVE_UP_S: Final = 90.0
-"""So long a turn is waited for where nobody says otherwise."""
+"""Seconds that a turn is waited for where nobody says otherwise."""
 
 
 @asynccontextmanager

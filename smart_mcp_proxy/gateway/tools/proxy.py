@@ -33,7 +33,7 @@ from smart_mcp_proxy.raw_result import RawResult
 from smart_mcp_proxy.telemetry import Activity
 
 SUBJECT_CHARS = 200
-"""Of a path, no more is written down."""
+"""Characters of a path that are written down."""
 
 _parts = msgspec.json.Decoder(list[dict[str, msgspec.Raw]])
 

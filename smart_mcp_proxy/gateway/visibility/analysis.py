@@ -13,7 +13,7 @@ from smart_mcp_proxy.models import ToolRecord
 from smart_mcp_proxy.names import parse_canonical
 
 READ_LIMIT: Final = 100
-"""Of a quarantined server's stored definitions no more are read for one refusal."""
+"""Definitions of a quarantined server that are read at most for one refusal."""
 SHOWN: Final = 3
 """Findings in the message; `data` has all."""
 

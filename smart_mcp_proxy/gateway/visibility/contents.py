@@ -21,7 +21,7 @@ from smart_mcp_proxy.names import IDENTITIES, build_listed_name, build_listed_pr
 PAGE_ITEMS = 1_000
 """Items of one page: clients were seen that read the first page alone (Gemini CLI 0.61.0, Factory Droid 0.215.0)."""
 NAME_CHARS = 200
-"""Of a name that does not exist, no more is shown or compared."""
+"""Characters shown or compared of a name that does not exist."""
 NEAR_MISSES = 3
 COMPARED = 500
 """Names that a wrong one is compared with; each comparison takes tens of microseconds."""

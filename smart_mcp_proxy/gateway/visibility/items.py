@@ -11,7 +11,7 @@ from smart_mcp_proxy.proxying.metadata import ProxyType
 from smart_mcp_proxy.proxying.query import ambiguous
 
 Position = tuple[str, int]
-"""Where an item stands in its list: its server and id."""
+"""Position of an item in its list: its server and id."""
 _places: Final[msgspec.json.Decoder[Position]] = msgspec.json.Decoder(Position)
 
 

@@ -23,7 +23,7 @@ from smart_mcp_proxy.raw_result import RawResult
 from smart_mcp_proxy.telemetry import fields, get_logger
 
 LINKS_PER_RESULT: Final = 256
-"""So many of a result are remembered; all are rewritten. Source: docs/design/wire-formats.md#links-in-results"""
+"""Links of a result that are remembered; all are rewritten. Source: docs/design/wire-formats.md#links-in-results"""
 URI_CHARS: Final = 4_096
 """A longer URI is not remembered, so that a thousand of them take a few megabytes at most."""
 _NEVER_BY_LINK: Final = re.compile(r"\s*(?:ui|skill):", re.IGNORECASE)
@@ -33,7 +33,7 @@ _SKILL_FILE: Final = re.compile(r"(?:^|[/:\\])skill\.md/*(?:[?#].*)?\Z", re.IGNO
 Source: docs/design/wire-formats.md#links-in-results"""
 
 OPENED_S: Final = 30 * 86_400.0
-"""How long an interface can call tools after its page was read, or since its last call: hosts keep pages."""
+"""Seconds that an interface can call tools after its page was read, or since its last call: hosts keep pages."""
 _PAGE_OPENED: Final = "ui:"
 """In the place of a URI: a page was opened."""
 

@@ -26,7 +26,7 @@ _PARTS = re.compile(r"(?:([^:/?#]*):)?(?://([^/?#]*))?([^?#]*)(\?[^#]*)?")
 """Scheme, host, path and query. Source: RFC 3986, appendix B."""
 _SIMPLE = re.compile(r"(?:[A-Za-z0-9._~,=-]|%[0-9A-Fa-f]{2})*")
 _RESERVED = re.compile(r"(?:[A-Za-z0-9._~:/?#\[\]@!$&'()*+,;=-]|%[0-9A-Fa-f]{2})*")
-"""What may stand for an expression: for `{name}`, and for one with an operator or, as servers use it, `{name*}`.
+"""Values that may stand for an expression: for `{name}`, and for one with an operator or, as servers use it, `{name*}`.
 
 Source: RFC 6570, sections 1.5 and 3.2"""
 

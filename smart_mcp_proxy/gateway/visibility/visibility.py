@@ -25,7 +25,7 @@ T = TypeVar("T")
 
 NEAR_MISSES = 3
 NAME_LIMIT_CHARS = 200
-"""Of a name that does not exist, no more is shown, compared or written down."""
+"""Characters shown, compared or written down of a name that does not exist."""
 
 
 class Nearest(Protocol):

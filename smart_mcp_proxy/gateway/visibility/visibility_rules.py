@@ -12,7 +12,7 @@ _ACCESS: tuple[CallVariant, ...] = get_args(CallVariant)
 """Each includes those before it."""
 
 ListedTo = Mapping[str, Mapping[str, str]]
-"""What servers listed to a person: change hashes by name, by server or shelf of one."""
+"""Items that servers listed to a person: change hashes by name, by server or shelf of one."""
 
 
 class Rules(NamedTuple):

@@ -16,12 +16,12 @@ from smart_mcp_proxy.policy.scanner.findings import Evidence
 from smart_mcp_proxy.policy.scanner.wording import Reading
 
 Run = tuple[str, ...]
-"""One word; two that follow each other; or two with any word between them, for which an empty one stands."""
+"""Single word; two that follow each other; or two with any word between them, for which an empty one stands."""
 ALWAYS: Run = ("",)
 """Stands for the weight that every text has."""
 LEARNED = Path(__file__).with_name("classifier.tsv")
 FEW_RUNS = 64
-"""Of fewer runs that it knows, the model is not surer than of as many."""
+"""Known runs below which the model is not surer than with as many."""
 SCALE = 0.65
 """From the logarithm of odds to a weight beside others, chosen by the sets in tests/policy."""
 LEAST, MOST = -0.75, 2.0

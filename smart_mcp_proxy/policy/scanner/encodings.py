@@ -27,8 +27,8 @@ _SHAPE = bytes(
 ) + bytes(128)
 """Every byte to the kind of letter it is; a digit counts as a small letter."""
 _BASE64 = r"(?<![\w+/-])(?![g-v+/_-].[^A-D])[A-Za-z0-9+/_-]{12,}={0,2}(?![\w+/-])"
-"""What begins with one of these letters gives a byte that begins no UTF-8, and most words do; with a zero byte behind
-it, it may begin UTF-16."""
+"""Run of base64. A run that begins with one of these letters gives a byte that begins no UTF-8, and most words do; with
+a zero byte behind it, it may begin UTF-16."""
 _QUOTED_JOINT = r"[\"'`]\s{0,3}[+.,&\\]?\s{0,3}[\"'`]"
 _BETWEEN = rf"(?:{_QUOTED_JOINT}|[-_.,:;|*~]|\s{{1,3}})?+"
 _GROUPS = "(?:" + _BETWEEN.join(
@@ -49,11 +49,11 @@ _DIGITS = b"0" * 16
 _HEX_DIGITS = bytes(ord("0") if code < 128 and chr(code) in string.hexdigits else 0 for code in range(256))
 """Every byte to whether it is a hexadecimal digit."""
 _LEAST_DIGITS = 16
-"""Of a row of numbers."""
+"""Least digits of a row of numbers."""
 _NUMBERS = r"(?<![\w.])(?:\d{2,3}[,\s]{1,3}){7,}\d{2,3}"
 _BITS = r"(?<![01])(?:[01]{8}[ ,]?){6,}+"
 _NEAR = r"[\w ,.'/:;-]{0,24}"
-"""What may stand between two escapes of one run."""
+"""Text that may stand between two escapes of one run."""
 _ESCAPE = re.compile(
     r"\\x([0-9a-fA-F]{2})|%([0-9a-fA-F]{2})|=([0-9A-F]{2})|\\u([0-9a-fA-F]{4})|\\u\{([0-9a-fA-F]{1,6})\}|"
     r"\\U([0-9a-fA-F]{8})|%u([0-9a-fA-F]{4})|U\+([0-9a-fA-F]{4,6})[ ,]{0,2}|&#x([0-9a-fA-F]{1,6});?|&#(\d{1,7});?|"

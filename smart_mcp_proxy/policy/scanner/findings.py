@@ -11,7 +11,7 @@ DECISIVE = 1.0
 EXCERPT_CHARS = 120
 _AROUND_CHARS = 24
 _UNSAFE = re.compile(r"[^\x20-\x7e\u00a1-\u00ac\u00ae-\u02ff\u0370-\u058f\u0900-\u1fff\u3001-\ud7ff]|\\")
-"""What an excerpt spells out: everything outside scripts that are read from left to right and show what they hold."""
+"""Parts that an excerpt spells out: all outside scripts that are read from left to right and show what they hold."""
 _QUOTATION = re.compile(r"""(?:^|(?<=[\s(]))(['"]).*\1(?=[\s).,:;]|$)""", re.DOTALL)
 """From the first quotation mark of a reason to the last: what is quoted may hold such marks itself."""
 _PART = re.compile(r"\$\.(name|title|description|inputSchema|outputSchema|annotations|icons|_meta)(?![\w$-])")

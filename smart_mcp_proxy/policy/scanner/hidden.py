@@ -18,7 +18,7 @@ _PUSHED = re.compile(r"(?:[ \t\u00a0\u3000]{100}|(?:\n[ \t\r]*){20})[ \t\u00a0\u
 """White space that moves what follows out of every window. No real definition of 4,975 has so much before text."""
 _TAG_BASE = 0xE0000
 _MOST_SHOWN = 20
-"""Of one string: more are neither read nor told apart."""
+"""Most hidden runs of one string: more are neither read nor told apart."""
 
 
 def find_hidden_text(passages: tuple[Passage, ...]) -> Iterator[Evidence]:

@@ -35,7 +35,7 @@ _ADDRESS = re.compile(
     r"creativecommons\.org)/)",
     re.IGNORECASE,
 )
-"""Where something leads; not the names of vocabularies, of which every picture of an icon has one or more."""
+"""Address that leads somewhere; not the names of vocabularies, of which every picture of an icon has one or more."""
 _ORDER = re.compile(
     r"\b(?:ignore|disregard|forget|override|bypass|send|upload|forward|exfiltrat\w*|reveal|leak|steal|delete|execute|"
     r"run|call|read|instructions?|system|prompt|password\w*|credentials?|secrets?|tokens?|api.?keys?|user|tool|admin|"

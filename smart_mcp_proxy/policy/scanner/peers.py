@@ -12,7 +12,7 @@ from smart_mcp_proxy.policy.scanner.wording import LOOKALIKES, Reading
 REFERENCE_WEIGHT, CLONE_WEIGHT, NAMESAKE_WEIGHT = 0.6, 0.6, 0.1
 LEAST_COMMON_WORDS = 4
 LEAST_SHARE = 0.75
-"""Of the shorter description's words that a copy has in common with the other."""
+"""Share of the shorter description's words that a copy has in common with the other."""
 SIBLING_SHARE = 0.5
 SIBLING_TOOLS = 3
 """Two servers with so many names in common are two of a kind, as two accounts of one service are."""

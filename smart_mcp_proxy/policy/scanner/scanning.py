@@ -20,7 +20,7 @@ MOST_CHARS = 100_000
 MOST_DEPTH = 64
 """More levels than any real one has (the deepest of 6,797: 20); what is below is not read, and that is said."""
 _KEY_CHARS = 60
-"""Of a key that a place shows: it stands in the places of all that is below it."""
+"""Characters of a key that a place shows: it stands in the places of all that is below it."""
 _PLAIN_KEY = re.compile(rf"[A-Za-z_$][\w$-]{{0,{_KEY_CHARS - 1}}}", re.ASCII)
 _PLAIN_VALUES = (bool, int, float, type(None))
 _SCHEMA_WORDS = frozenset(
@@ -37,7 +37,7 @@ _SCHEMA_WORDS = frozenset(
 MOST_FINDINGS = 20
 """More reasons than that are not read."""
 MOST_WORDS = 2.0
-"""Of all phrases together: long honest texts have some of many."""
+"""Most weight of all phrases together: long honest texts have some of many."""
 _NO_PEERS = Peers()
 
 

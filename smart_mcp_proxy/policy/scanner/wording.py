@@ -22,9 +22,9 @@ MISMATCH_WEIGHT = 0.6
 ASKED_WEIGHT = 0.6
 PRIVATE_WEIGHT = 0.4
 TALKED_ABOUT = 0.4
-"""Of its weight a phrase keeps that is quoted or given as an example."""
+"""Share of its weight that a phrase keeps that is quoted or given as an example."""
 AGENT_DATA_WEIGHT, FITTING_WEIGHT, HANDED_WEIGHT = 0.6, 0.5, 0.4
-"""What only the agent has, in a tool about something else; in a tool about talk; and asked for in the same sentence."""
+"""Weights of what only the agent has: in a tool about something else; in one about talk; asked for in one sentence."""
 HAND_CHARS = 90
 """As far as what is to be handed over and the order to do so are looked for in one sentence."""
 NEAR_CHARS = 140

@@ -211,4 +211,4 @@ EMBEDDERS: Final[Mapping[str, Callable[[Settings, Mapping[str, str], _IsInstalle
     "OPENAI": _choose_openai,
     "HYBRID": _choose_hybrid,
 }
-"""What chooses the function that opens an embedder, by MCPPROXY_EMBEDDER; BM25 has none."""
+"""Function that chooses the one that opens an embedder, by MCPPROXY_EMBEDDER; BM25 has none."""

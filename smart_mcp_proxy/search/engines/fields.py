@@ -9,7 +9,7 @@ from smart_mcp_proxy.search.guidance import read_purpose
 from smart_mcp_proxy.search.text import terms
 
 USUAL_TOOLS = 2_000
-"""How many tools the background stands for: in a small catalog it says what is rare, in a large one the tools do."""
+"""Tools that the background stands for: in a small catalog it says what is rare, in a large one the tools do."""
 
 _RARE = 1 / 400
 """The share of tools that hold a word that is not listed; the rarest listed ones are in one of 362."""
@@ -94,14 +94,14 @@ _K1 = 1.2
 """Saturation: what a second mention still adds. Robertson and Zaragoza, "The Probabilistic Relevance Framework"."""
 
 _B = 0.5
-"""How strongly long fields are discounted; the gentle end of the range that source found good (0.5 to 0.8)."""
+"""Strength of the discount on long fields; the gentle end of the range that source found good (0.5 to 0.8)."""
 
 _FIELD_CAP = 2.0
-"""What a field adds for one term at most, in multiples of its weight: a stuffed description does not outweigh a name.
-It costs 0.001 of recall@5 on 5,000 real tools; counting two mentions only costs 0.011."""
+"""Most that a field adds for one term, in multiples of its weight: a stuffed description does not outweigh a name. It
+costs 0.001 of recall@5 on 5,000 real tools; counting two mentions only costs 0.011."""
 
 FIELD_LIMIT_CHARS = 8_000
-"""What is read of one field of a definition; the 99th percentile of real descriptions is far below."""
+"""Characters that are read of one field of a definition; the 99th percentile of real descriptions is far below."""
 
 
 def terms_by_field(document: Document) -> dict[str, list[str]]:

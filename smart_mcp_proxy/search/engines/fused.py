@@ -22,27 +22,27 @@ from smart_mcp_proxy.search.ties import cut, name_order
 from smart_mcp_proxy.search.vectors.vectors import VectorIndex
 
 _CANDIDATES = 100
-"""How deep words and vectors rank for a fusion; 200 changed recall@5 by at most 0.004 on five query sets."""
+"""Depth to which words and vectors rank for a fusion; 200 changed recall@5 by at most 0.004 on five query sets."""
 
 _COSINES_PER_NAT = 0.05
-"""What a nat of evidence by words counts beside a cosine. From 0.03 to 0.05 recall@5 of three query sets moves by 0.003
-to 0.015, in both directions, and misspelt queries gain 0.017."""
+"""Value of a nat of evidence by words beside a cosine. From 0.03 to 0.05 recall@5 of three query sets moves by 0.003 to
+0.015, in both directions, and misspelt queries gain 0.017."""
 
 _COSINES_PER_NAT_OF_STATIC = 0.08
 """The same beside a static encoder, which is less sure: with 0.05 queries of which half is misspelt lose 0.027 of
 recall@5 against words alone, with this 0.009, and no set loses more than 0.005."""
 
 _LED = 5
-"""How many of the first tools are ordered anew by what the two weights below add to their values: the places of a usual
-answer. With eight, recall@5 of one kind of query loses 0.027."""
+"""First tools that are ordered anew by what the two weights below add to their values: the places of a usual answer.
+With eight, recall@5 of one kind of query loses 0.027."""
 
 _PER_NAME_WORD = -0.15
-"""What the logarithm of one more than the words of a tool's name counts: of tools that fit alike the plainer is meant.
+"""Weight of the logarithm of one more than the words of a tool's name: of tools that fit alike the plainer is meant.
 Fitted to pairs of right and wrong tools it is -0.15 on one distribution of queries and -0.23 on another; each of the
 two fits puts the right tool first more often on the other's queries, too."""
 
 _NAMED_SERVER = 0.15
-"""What it counts that the query has all words of the server's name; fitted likewise, 0.23 and 0.12."""
+"""Weight of a query that has all words of the server's name; fitted likewise, 0.23 and 0.12."""
 
 _SENTENCE_WORDS = 4
 """Shorter queries may be the beginning of a name: led too, those without the last word lose 0.031 of recall@1."""
@@ -57,16 +57,16 @@ _STEEPNESS = 1.5
 """A value of 1, a cosine of 0.6 and 10 nats, scores 0.78."""
 
 _CROWD = 20
-"""Where the crowd is: the tool in this place by cosine, see `crowd_place`."""
+"""Place, by cosine, of the tool where the crowd is, see `crowd_place`."""
 
 _LEAD_WEIGHT = 2.0
 _FITNESS_WEIGHT = 0.66
 _LENGTH_WEIGHT = 0.1
-"""What the lead of the nearest tool over the crowd, words that just fit, and the logarithm of the number of terms count
-beside its cosine. The more a request says, the further it is from every tool, the right one included."""
+"""Weights beside the cosine of the nearest tool: of its lead over the crowd, of words that just fit, and of the
+logarithm of the number of terms. The more a request says, the further it is from every tool, the right one included."""
 
 _FLOOR = 1.58
-"""What all these must reach together. Measured with real queries: of two sets that the tools cannot answer, 61 % get an
+"""Least sum of these for an answer. Measured with real queries: of two sets that the tools cannot answer, 61 % get an
 empty answer, of a third one 32 %; three sets that they can answer lose 0.014, 0.014 and 0.013 of recall@5. The weights
 are round numbers on a plateau: a lead of 2 to 3, words of 0.66 to 0.9 and a length of 0.05 to 0.15 are within 0.01."""
 
@@ -74,7 +74,7 @@ _LOWER_FLOOR = 1.25
 """From here on a hit may be an answer: three sets that tools can answer lose 0, 0.001 and 0.006 of recall@5 by it."""
 
 _REST_S = 30.0
-"""How long an embedder that failed is left alone, in which time words answer at once."""
+"""Seconds that an embedder that failed is left alone, in which time words answer at once."""
 
 
 class _Spread(NamedTuple):
@@ -85,10 +85,10 @@ class _Spread(NamedTuple):
 
 
 _FITTED: Final = _Spread(0.1, 0.1)
-"""Of all-MiniLM-L6-v2, which weights and floors were fitted to: 0.09 to 0.12 and 0.10 over two catalogs of 4,975 and
-2,479 tools."""
+"""Spread of all-MiniLM-L6-v2, which weights and floors were fitted to: 0.09 to 0.12 and 0.10 over two catalogs of 4,975
+and 2,479 tools."""
 _TOOLS: Final = 256
-"""So many tools are compared; other samples of as many move the mean by 0.01."""
+"""Tools that are compared; other samples of as many move the mean by 0.01."""
 _LEAST_TOOLS: Final = 8
 """Fewer say nothing of a model."""
 _LEAST_DEVIATION: Final = 1e-3

@@ -17,19 +17,19 @@ from smart_mcp_proxy.search.text import terms
 from smart_mcp_proxy.search.ties import compute_tie_break
 
 _TEXT_LIMIT_CHARS = 16_000
-"""What is read of a definition; 99 of 100 real ones are shorter."""
+"""Characters that are read of a definition; 99 of 100 real ones are shorter."""
 
 _QUERY_TERMS = 64
 """The rarest terms of a query that are looked up: rank-bm25 visits every tool for each."""
 
 _LEAST_IDF = 0.1
-"""What a term weighs at least: in a catalog of a few tools rank-bm25 finds that common words speak against a tool."""
+"""Least weight of a term: in a catalog of a few tools rank-bm25 finds that common words speak against a tool."""
 
 _UNKNOWN_PER = 20
 """A query word that no tool knows weighs `log(1 + tools / 20)`, as in the builtin engine."""
 
 _FLOOR = 1.0
-"""What a best hit must reach to be an answer, see `RankBm25Engine.fitness`."""
+"""Least value of a best hit that is an answer, see `RankBm25Engine.fitness`."""
 
 
 @dataclass(frozen=True)

@@ -89,7 +89,7 @@ _MEANINGS = """
 not joined through it, so `order` meets `sort` and `buy`, but these do not meet each other."""
 
 _SYNONYM = 0.5
-"""What a match by synonym counts: half, so that the tool that says the very word comes first."""
+"""Weight of a match by synonym: half, so that the tool that says the very word comes first."""
 
 SYNONYM_TERMS = 8
 """Queries of more terms are not met by synonyms: a long request has other words that tell its tool apart, and meets
@@ -97,10 +97,10 @@ synonyms by chance. Against half as much with each doubling of the terms, recall
 0.006."""
 
 COMPOUND = 0.8
-"""What `file system` counts for `filesystem` and the other way round: nearly the same, but not always."""
+"""Weight of `file system` for `filesystem` and the other way round: nearly the same, but not always."""
 
 _SLIP = 0.5
-"""What a word counts that differs in one letter: it may be another word."""
+"""Weight of a word that differs in one letter: it may be another word."""
 
 _FEW = 16
 """Terms that are looked up one by one among all with their first letter, which takes a fraction of a look at each."""

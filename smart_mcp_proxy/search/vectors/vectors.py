@@ -28,7 +28,7 @@ _REACH_FAR_FROM_ROWS = 50_000
 _GATHERED_SHARE = 4
 """Up to a fourth of the rows are picked out and compared; more are cheaper compared where they lie."""
 _UNIT_TOLERANCE = 1e-3
-"""How far a row's length may be from 1; far above what single precision does to it, far below what damage does."""
+"""Most that a row's length differs from 1; far above what single precision does to it, far below what damage does."""
 _ROUNDING = np.float32(1e-5)
 """Largest difference between two ways to sum the same product of unit vectors in single precision."""
 _LOWEST = np.float32(-2)

@@ -28,7 +28,7 @@ from smart_mcp_proxy.upstream.proxies import find_environ_proxy, tunnel
 
 _PROGRAM: Final = str(Path(__file__).with_name("own_network.py"))
 _PORTS: Final = range(3128, 3300)
-"""Of the proxy in the server's network, where nothing else is: the first that the entry does not name."""
+"""Ports of the proxy in the server's network, where nothing else is: it has the first that the entry does not name."""
 _PROXY_VARIABLE: Final = re.compile(r".*proxy", re.IGNORECASE)
 _HEAD_S: Final = 30.0
 _CONNECT_S: Final = 30.0

@@ -35,7 +35,8 @@ _PR_SET_NO_NEW_PRIVS: Final = 38
 _PR_CAPBSET_DROP: Final = 24
 _CAPABILITIES: Final = 64
 _KEPT_CAPABILITIES: Final = frozenset({0, 1, 3, 4, 6, 7, 10})
-"""Of root: owners and modes of files, becoming another user, low ports. Others see or change what no rule holds."""
+"""Capabilities that root keeps: owners and modes of files, becoming another user, low ports. Others see or change what
+no rule holds."""
 _SECCOMP_FILTER: Final = 1
 _NO_SPECULATION_COST: Final = 1 << 2
 

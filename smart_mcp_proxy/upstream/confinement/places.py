@@ -14,10 +14,10 @@ SYSTEM: Final = (
     "/proc/meminfo", "/proc/cpuinfo", "/proc/stat", "/proc/loadavg", "/proc/uptime", "/proc/version", "/proc/sys",
     "/proc/filesystems", "/sys/devices/system", "/sys/fs/cgroup", "/sys/kernel/mm/transparent_hugepage",
 )  # fmt: skip
-"""Read by programs of every kind. Of `/proc` no process: another one's arguments may hold secrets."""
+"""Files and folders that programs of every kind read. Of `/proc` no process: others' arguments may hold secrets."""
 DEVICES: Final = ("/dev/null", "/dev/zero", "/dev/full", "/dev/random", "/dev/urandom")
 PRIVATE: Final = frozenset({"/proc", "/dev/shm"})
-"""Of each sandbox of bubblewrap its own. Landlock opens those of all programs, or none."""
+"""Folders of which each sandbox of bubblewrap has its own. Landlock opens those of all programs, or none."""
 RUNTIMES: Final = (
     ("PYENV_ROOT", ".pyenv", ""),
     ("PYTHONUSERBASE", ".local", "lib"),
@@ -32,7 +32,7 @@ RUNTIMES: Final = (
 )
 """Variable that names it, the place in the home where it is otherwise, and the part of it that is read."""
 INSTALLATION_MARKS: Final = ("pyvenv.cfg", "lib/python*", "lib/node_modules", "conda-meta")
-"""What stands beside the `bin` of an installation; other folders of programs may have secrets beside them."""
+"""Files and folders beside the `bin` of an installation; other folders of programs may have secrets beside them."""
 GROWING: Final = (".local/share/uv/python",)
 """Places in the home with versions of a runtime: those there are read, others come into the private home."""
 _CREDENTIAL: Final = re.compile(rb"_auth|password|passwd|token|secret|credential|://[^/\s'\"]*@", re.IGNORECASE)

@@ -52,7 +52,7 @@ _SIGN_IN: Final = re.compile(r"log[-_]?in|sign[-_]?in|\bauth|\bsso\b|oauth|saml"
 """Words in the path of a page where people sign in."""
 _MAX_REDIRECTS: Final = 5
 _REFUSAL_S: Final = 2.0
-"""How long the body of an error may take: its status is known without it."""
+"""Seconds that the body of an error may take: its status is known without it."""
 _CLOSE_S: Final = 2.0
 _DRAIN_S: Final = 1.0
 _DRAIN_BYTES: Final = 1 << 16

@@ -14,7 +14,7 @@ _UNPACKED_BYTES: Final = 1 << 16
 """Unpacked at a time: a small body may unpack to gigabytes, and others get their turn in between."""
 
 _BUFFERED_BYTES: Final = 1 << 20
-"""Of a body that nobody reads yet; beyond it the server has to wait."""
+"""Limit on a body that nobody reads yet; beyond it the server has to wait."""
 _PIECE_BYTES: Final = 16_384
 """On average; shorter pieces are put together, which takes less time than what is done with each."""
 

@@ -15,12 +15,12 @@ from smart_mcp_proxy.upstream.http_failures import TlsContext
 
 _CONNECT_S: Final = 10.0
 _IDLE_S: Final = 4.0
-"""How long an idle connection is kept: below the 5 s after which common servers (uvicorn, Node) close theirs, so that
-no call is sent into a connection that is just being closed."""
+"""Seconds that an idle connection is kept: below the 5 s after which common servers (uvicorn, Node) close theirs, so
+that no call is sent into a connection that is just being closed."""
 _HEADS: Final = 256
 """Request heads remembered: one for each tool and method in use."""
 _ANSWER_HEADS: Final = 64
-"""Those of answers; where they hold the time there is a new one every second."""
+"""Heads of answers that are remembered; where they hold the time there is a new one every second."""
 _COOKIES: Final = 50
 """Kept of one server; the oldest goes. Source: RFC 6265, section 6.1."""
 _COOKIE_BYTES: Final = 4_096

@@ -25,7 +25,7 @@ _HEALTHY_S: Final = 30.0
 """A stream that held this long was cut by something on the way; a shorter one without a word is not worth hurrying."""
 
 _OF_A_REQUEST: Final = frozenset({"notifications/progress", "notifications/message"})
-"""What a server says about one request; everything else it announces is about itself."""
+"""Notifications of a server about one request; everything else it announces is about itself."""
 
 _SESSION_HEADER: Final = "Mcp-Session-Id"
 _RESUME_S: Final = 1.0

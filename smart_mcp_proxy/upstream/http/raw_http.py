@@ -43,14 +43,14 @@ of all."""
 _MAX_ANSWERS: Final = 32
 """Answers on their way to requests of the server's; one that asks faster than it listens gets no more."""
 _FIRST_STREAM_S: Final = 0.25
-"""How long opening waits for the stream of announcements. What opens later counts as a change, for the gap before."""
+"""Seconds to wait for the stream of announcements. What opens later counts as a change, for the gap before."""
 _CHECK_S: Final = 10.0
 _LEAST_CHECK_S: Final = 1.0
-"""How long a request waits for the check at least, however little of its own time is left."""
+"""Least seconds that a request waits for the check, however little of its own time is left."""
 _CLOSE_S: Final = 2.0
 _PROGRESS: Final = b'"notifications/progress"'
 _MAYBE_MODERN: Final = frozenset({400, 404, 405, 406, 415})
-"""What a server that no longer knows `initialize` may answer to it, where it gives no JSON-RPC error."""
+"""Statuses with which a server that no longer knows `initialize` may answer it, where it gives no JSON-RPC error."""
 
 
 class Deadline:

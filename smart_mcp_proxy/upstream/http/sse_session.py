@@ -34,9 +34,9 @@ _MAX_CHORES: Final = 32
 """Messages on their way for which nobody waits; more are dropped."""
 _CLOSE_S: Final = 2.0
 _NOT_HERE: Final = frozenset({400, 404, 405, 406, 415})
-"""How a server refuses the older transport where it speaks the newer one."""
+"""Statuses with which a server refuses the older transport where it speaks the newer one."""
 _OVER: Final = frozenset({404, 410})
-"""How a server may refuse what is posted to a session that it no longer knows, whatever its words."""
+"""Statuses with which a server may refuse what is posted to a session that it no longer knows, whatever its words."""
 _STREAM_HEADERS: Final[Mapping[str, str]] = {"Accept": "text/event-stream"}
 
 _log = get_logger("upstream")

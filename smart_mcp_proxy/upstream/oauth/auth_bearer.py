@@ -30,7 +30,7 @@ _JUST_HAD_S: Final = 5.0
 """A token that is refused this soon after it was had would not be bettered by another."""
 _CLOSE_S: Final = 3.0
 _WANTED_CHARS: Final = 2_000
-"""Of scopes that a server asks for one after the other; a page to consent to more is none that anybody reads."""
+"""Limit on scopes that a server asks for one after the other; a page to consent to more is none that anybody reads."""
 
 _log = get_logger("upstream")
 

@@ -13,7 +13,7 @@ from smart_mcp_proxy.names import shell_word
 from smart_mcp_proxy.telemetry import printable
 
 LOGIN_TIMEOUT_S: Final = 300.0
-"""How long a person has, for passwords and second factors: the default of FastMCP's client."""
+"""Seconds that a person has, for passwords and second factors: the default of FastMCP's client."""
 _HOST: Final = "127.0.0.1"
 """Not `localhost`, which may be resolved to something else. Source: RFC 8252, section 8.3"""
 _PATH: Final = "/callback"

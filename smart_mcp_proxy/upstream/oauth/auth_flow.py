@@ -39,12 +39,12 @@ from smart_mcp_proxy.upstream.oauth.auth_provider import (
 from smart_mcp_proxy.upstream.oauth.auth_store import SignIn
 
 _MOST_SERVERS: Final = 5
-"""So many of those that a resource names are tried."""
+"""Servers that are tried of those that a resource names."""
 _SERVERS: Final = "authorization_servers"
 
 _REASON_CHARS: Final = 200
 _FAILURES: Final = (OAuthFlowError, OAuthRegistrationError, OAuthTokenError, ValueError)
-"""What the SDK raises; ValueError where an answer is not what it should be."""
+"""Errors that the SDK raises; ValueError where an answer is not what it should be."""
 
 _TOKEN_HINT: Final = "If it takes a token instead, put that into 'headers' of its entry."
 _REFUSALS: Final = frozenset(
@@ -56,7 +56,7 @@ _REFUSALS: Final = frozenset(
 """Codes by which an authorization server refuses, with any status.
 Source: RFC 6749, sections 4.1.2.1 and 5.2; https://openid.net/specs/openid-connect-core-1_0.html"""
 _FORM: Final = "application/x-www-form-urlencoded"
-"""What asks for tokens; a registration is JSON. Source: RFC 6749, section 4.1.3; RFC 7591, section 3.1."""
+"""Type of a request for tokens; a registration is JSON. Source: RFC 6749, section 4.1.3; RFC 7591, section 3.1."""
 _CLIENT_REFUSALS: Final = frozenset(["invalid_client", "unauthorized_client"])
 _PLACES_OF_OLD: Final = {"authorization": "authorize", "token": "token", "registration": "register"}
 

@@ -37,10 +37,10 @@ from smart_mcp_proxy.upstream.oauth.auth_store import SignIn
 _ALGORITHMS: Final = {"P-256": "ES256", "P-384": "ES384", "P-521": "ES512"}
 """By curve. Source: RFC 7518, section 3.4."""
 _LIFE_S: Final = 300
-"""Of an assertion that we sign; it is sent at once."""
+"""Lifetime of an assertion that we sign; it is sent at once."""
 _FILE_BYTES: Final = 64 * 1024
 _JWT: Final = re.compile(r"[\w-]+\.[\w-]+\.[\w-]*", re.ASCII)
-"""Of a file that holds anything else, a key say, nothing is sent. Source: RFC 7519, section 3."""
+"""Form of a token; of a file that holds anything else, a key say, nothing is sent. Source: RFC 7519, section 3."""
 _TOKEN_EXCHANGE: Final = "urn:ietf:params:oauth:grant-type:token-exchange"
 _ID_TOKEN: Final = "urn:ietf:params:oauth:token-type:id_token"
 _ID_JAG: Final = "urn:ietf:params:oauth:token-type:id-jag"

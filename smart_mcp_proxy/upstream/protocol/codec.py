@@ -35,7 +35,7 @@ OFF_LOOP_BYTES = 262_144
 _VERSION_FIRST = re.compile(rb'\{"jsonrpc":"2\.0","id":(0|[1-9]\d{0,17}),"result":(?=\{)')
 _RESULT_FIRST = re.compile(rb'\{"result":(?=\{)')
 _VERSION_LAST = re.compile(rb'(?<=\}),"jsonrpc":"2\.0","id":(0|[1-9]\d{0,17})\}\Z')
-"""How the common SDKs write a reply."""
+"""Ending of a reply as the common SDKs write it."""
 
 
 class Envelope(msgspec.Struct):

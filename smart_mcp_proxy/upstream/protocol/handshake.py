@@ -26,9 +26,9 @@ Post = Callable[[str, Mapping[str, Any]], Awaitable["asyncio.Future[RawResult]"]
 """Sends one request and returns the future of its result."""
 
 _LABEL_CHARS: Final = 200
-"""Of what a server calls itself, which is shown and never trusted."""
+"""Characters of the name that a server gives itself, which is shown and never trusted."""
 _PROBE_S: Final = 1.5
-"""How long `server/discover` has the stage for itself. Many older servers never answer a method they do not know."""
+"""Seconds for `server/discover` alone. Many older servers never answer a method they do not know."""
 
 
 class Agreement(msgspec.Struct, frozen=True):

@@ -27,7 +27,7 @@ https://github.com/modelcontextprotocol/ext-tasks/blob/main/specification/2026-0
 _NAMES = 512
 """Whose headers are remembered; an agent calls the same tools again and again."""
 _NAME_CHARS = 200
-"""Of a longer one, the address of a resource perhaps, they are not."""
+"""Most characters of a name whose headers are remembered; a longer one is the address of a resource perhaps."""
 _NO_TOOLS = msgspec.Raw(b"[]")
 _object = msgspec.json.Decoder(dict[str, msgspec.Raw])
 _array = msgspec.json.Decoder(list[msgspec.Raw])

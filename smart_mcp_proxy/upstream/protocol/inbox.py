@@ -154,12 +154,12 @@ def answer_to(message: Envelope) -> dict[str, Any]:
 
 
 _BURST_LINES: Final = 32
-"""So many lines of one server are dealt with before the others get a turn."""
+"""Lines of one server that are dealt with before the others get a turn."""
 _LITTLE_BYTES: Final = 16_384
 """Beside what is done with more a turn of the event loop is nothing, and to count the lines in it takes as long."""
 _NOISE_WARNING_S: Final = 60.0
 _NOISE_CHARS: Final = 160
-"""Of the beginning of what is no message."""
+"""Characters kept of the beginning of what is no message."""
 _LOGGED_BYTES: Final = 4_096
 _GRACE_S: Final = 2.0
 """For a message after lines that some programs print beside it."""

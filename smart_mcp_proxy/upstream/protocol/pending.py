@@ -21,13 +21,13 @@ from smart_mcp_proxy.upstream.protocol.codec import BrokenMessage, Envelope, Rpc
 from smart_mcp_proxy.upstream.protocol.session import rpc_error
 
 _PROMPT_REPORTS = 10
-"""So many reports of a call are passed on as they come: a short call is told whole."""
+"""Reports of a call that are passed on as they come: a short call has all of them passed on."""
 _INTERVAL_S = 0.1
-"""Of later ones at most ten a second reach the caller; a server may send thousands."""
+"""Seconds between later ones: at most ten a second reach the caller; a server may send thousands."""
 _LAST_WORD_S = 1.0
-"""How long a finished call may be held up by a listener that takes its last report."""
+"""Seconds that a finished call may be held up by a listener that takes its last report."""
 _MESSAGE_CHARS: Final = 1 << 16
-"""Of one report, as of every other notification of a server that a client is told of."""
+"""Limit on one report, as on every other notification of a server that its client gets."""
 
 _log = get_logger("upstream")
 
@@ -39,15 +39,15 @@ _GARBLED_WITHIN_S: Final = 60.0
 """Source: docs/design/limits.md#garbled-answers"""
 
 _LEAST_ID: Final = 1 << 48
-"""Of all ids. With 48 random bits on top of it each has 15 digits: JavaScript keeps such a number, and so does a server
-that reads it as a floating-point number and writes 15 digits of it."""
+"""Least of all ids. With 48 random bits on top of it each has 15 digits: JavaScript keeps such a number, and so does a
+server that reads it as a floating-point number and writes 15 digits of it."""
 _SPARE_ID_BITS: Final = 16
-"""Of each 64 that are drawn."""
+"""Bits that are dropped of each 64 that are drawn."""
 _ID_BATCH: Final = 512
 """Drawn at a time: one system call for all of them."""
 
 _CUT_ID: Final = (1 << 32) - 1
-"""What is left of an id in a server that keeps 32 bits of it, as those made with rmcp 0.1.5 do."""
+"""Bits left of an id in a server that keeps 32 of them, as those made with rmcp 0.1.5 do."""
 
 _drawn_ids: list[int] = []
 
@@ -149,7 +149,7 @@ class Reports:
 
 
 NO_REPORTS: Final = Reports(None)
-"""Of every request whose progress nobody asked for."""
+"""Reports of every request whose progress nobody asked for."""
 
 
 class PendingCall(NamedTuple):

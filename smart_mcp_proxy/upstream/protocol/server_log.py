@@ -70,7 +70,7 @@ _LITTLE: Final = re.compile(
 """Beginnings of lines that go with a reason and say little by themselves."""
 
 _LINES: Final = 200
-"""So many of the last lines are looked at: a crash of several chained tracebacks fits."""
+"""Last lines that are looked at: a crash of several chained tracebacks fits."""
 _LINE_CHARS: Final = 400
 _REASON_CHARS: Final = 240
 _CONTINUED_LINES: Final = 10
@@ -101,7 +101,7 @@ _CAUSED: Final = ("Caused by:", "cause: ")
 
 _KEPT_LINES: Final = 1_000
 _SAID_CHARS: Final = 200
-"""Of the last line that a server wrote."""
+"""Characters of the last line that a server wrote."""
 
 
 class Rating(NamedTuple):

@@ -21,25 +21,25 @@ _ASKED: Final[Mapping[str, str]] = {
     "sampling/createMessage": "sampling",
     "roots/list": "roots",
 }
-"""What a server may ask of a client, by what the client must have declared for it. A ping asks after the connection,
-which is ours."""
+"""Requests that a server may make of a client, by what the client must have declared for it. A ping asks after the
+connection, which is ours."""
 _TOLD: Final = frozenset({"notifications/message", "notifications/elicitation/complete"})
-"""What a server tells its client, besides what the session itself understands."""
+"""Notifications for the client, besides what the session itself understands."""
 _MOST_QUESTIONS: Final = 8
 """Without an answer at the same time: nobody answers more, and each takes memory of ours."""
 _QUESTION_BYTES: Final = 1 << 20
-"""Of one question: a picture for the client's model has room in it."""
+"""Limit on one question: a picture for the client's model has room in it."""
 _MOST_WAITING: Final = 256
 """Notifications that a client has not read yet; the oldest of more are dropped."""
 _TOLD_BYTES: Final = 1 << 16
-"""Of one notification: longer ones are no lines of a log, and are dropped."""
+"""Limit on one notification: longer ones are no lines of a log, and are dropped."""
 _WAITING_BYTES: Final = 1 << 20
-"""Of all that a client has not read yet."""
+"""Limit on all that a client has not read yet."""
 _GONE: Final = "The client cannot answer any more."
 _TELL_S: Final = 5.0
 """A client that does not read for so long misses the notification."""
 _LAST_WORD_S: Final = 1.0
-"""How long the answer of a request waits for what the server said before it."""
+"""Seconds that the answer of a request waits for what the server said before it."""
 
 ReplySoon = Callable[[Mapping[str, Any]], None]
 """Sends a reply without waiting; dropped where the server does not read."""

@@ -15,7 +15,7 @@ from smart_mcp_proxy.telemetry import redact
 _LONGEST_SETTING: Final = "'limits.call_max_s' (seconds) in its entry."
 
 STOPPED: Final = "was stopped"
-"""How a session ended that the gateway closed."""
+"""Words for the end of a session that the gateway closed."""
 STOPPED_HINT: Final = (
     "The gateway ended the connection: its entry, its switch or its sign-in changed, or the gateway stops. "
     "Calls go through again once the server is ready."
@@ -113,7 +113,7 @@ _CHANGES: Final[Mapping[str, SessionEvent]] = {
     "notifications/prompts/list_changed": ContentsChanged(),
     "notifications/resources/list_changed": ContentsChanged(),
 }
-"""What a server announces of its lists, by method."""
+"""Events for what a server announces of its lists, by method."""
 OnEvent = Callable[[SessionEvent], None]
 """Told synchronously, from the session's reader: must be quick."""
 
@@ -178,7 +178,7 @@ _acknowledged = msgspec.json.Decoder(_AcknowledgedParams)
 
 
 _MOST_LEVELS: Final = 100
-"""How deep an error's data may be nested: whoever handles it later, deeper in the stack, has to descend as far."""
+"""Most levels of an error's data: whoever handles it later, deeper in the stack, has to descend as far."""
 
 
 def rpc_error(server: str, method: str, code: int, message: str, data: Any = None) -> UpstreamError:

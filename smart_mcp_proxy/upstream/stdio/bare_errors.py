@@ -19,7 +19,7 @@ _BARE: Final = ("", "internal error", "internal server error")
 """Messages that say no more than the code. In the modern era version 2 of the SDK for Python answers with the last of
 them in place of an exception, which it logs."""
 _TURNS: Final = 3
-"""Of the event loop: what was written to stderr before the answer may be read after it."""
+"""Turns of the event loop to wait: what was written to stderr before the answer may be read after it."""
 
 
 def is_bare(error: UpstreamError) -> bool:

@@ -24,7 +24,7 @@ _LEFT_OUT: Final = re.compile(
     r"'(?:Server|FastMCP|RequestContext|ServerSession)' object has no attribute|"
     r"\b(?:Server|FastMCP)\.\w+\(\) got an unexpected"
 )
-"""What Python says where something of version 1 is not there any more.
+"""Words of Python where something of version 1 is not there any more.
 
 Source: https://py.sdk.modelcontextprotocol.io/v2/migration/
 """
@@ -32,7 +32,7 @@ _BROUGHT_ALONG: Final = re.compile(r"No module named '(?:httpx|httpx_sse)'")
 """The same of packages that came with version 1 and were never asked for."""
 _WITH: Final = ("--with", _REQUIREMENT)
 _LAST_LINES: Final = 40
-"""Of what the server wrote: what it says of a refused access stands among them."""
+"""Last lines that are read of what the server wrote: what it says of a refused access stands among them."""
 
 _MOST_NAMES: Final = 4
 _LACKED: Final = re.compile(
@@ -124,7 +124,7 @@ _SCRIPT_FAILED: Final = re.compile(
     r"npm (?:ERR!|error) path \S*[/\\]node_modules[/\\].*\n(?:npm .*\n)?npm (?:ERR!|error) command (?:sh|cmd)"
 )
 _FAILED: Final = re.compile(r" ended with exit code [1-9]\d*\.$")
-"""Where nothing was written that says why."""
+"""Failure where nothing was written that says why."""
 _PACKAGE: Final = r"(?:@[a-z0-9][\w.-]*/)?[a-z0-9][\w.-]*"
 _DEPRECATED: Final = re.compile(rf"npm warn deprecated ({_PACKAGE})@\S+: (.*)")
 _ADDRESS: Final = re.compile(r"(https://[a-z0-9-]+(?:\.[a-z0-9-]+)+(?:/[\w-]+)*/(?:mcp|sse))(?![\w/.-]*[\w/-])")

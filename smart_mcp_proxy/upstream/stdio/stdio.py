@@ -35,9 +35,9 @@ from smart_mcp_proxy.upstream.stdio.inheritance import child_environment
 _CHUNK_BYTES = 1 << 18
 _STDERR_LINE_BYTES = 4_096
 _EOF_GRACE_S = 1.0
-"""How long a server may take to end by itself once its input is closed."""
+"""Seconds that a server may take to end by itself once its input is closed."""
 _TERM_GRACE_S = 1.0
-"""How long it may take after SIGTERM."""
+"""Seconds that a server may take to end after SIGTERM."""
 _REAP_S = 2.0
 _LAST_WORDS_S = 0.2
 _INSTALL = {
@@ -45,7 +45,7 @@ _INSTALL = {
     **dict.fromkeys(("uv", "uvx"), "Install uv (pip install uv)"),
     "docker": "Install Docker",
 }
-"""What to install for programs that start servers and come with something of another name."""
+"""Advice for programs that start servers and come with something of another name."""
 _WINDOWS_PATH = re.compile(r"[A-Za-z]:[\\/]|%\w+%|\.{0,2}\\|.*\\.*\.(?:exe|cmd|bat|ps1)$", re.IGNORECASE)
 """Paths as Windows writes them."""
 _WINDOWS_ENDS = (".exe", ".cmd", ".bat", ".ps1")
@@ -55,10 +55,10 @@ _EXIT_NOTICE_S: Final = 0.2
 _LAST_OUTPUT_S: Final = 0.2
 """After its exit, how long what it wrote may take to be read; a child of its own may hold the pipe open for ever."""
 _STOPPED_S: Final = 3.0
-"""How long a process that a signal has stopped may stay so once a call has timed out; another one is busy, perhaps, and
-has the patience of a request."""
+"""Seconds that a process that a signal has stopped may stay so once a call has timed out; a running one is busy,
+perhaps, and has the patience of a request."""
 _LOOK_S: Final = 0.25
-"""How often a silent server is looked at."""
+"""Seconds between two looks at a silent server."""
 
 
 class _Notices(SubprocessStreamProtocol):

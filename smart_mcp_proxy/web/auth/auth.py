@@ -27,7 +27,7 @@ _MADE: Final = PREFIX.encode()
 CALLER: Final = "caller"
 """Key of a request's state for the process that its connection is of, where no token is asked for."""
 TOKEN = Principal("token")
-"""Who holds the gateway's own token, or that of another one on its database."""
+"""Holder of the gateway's own token, or of that of another gateway on its database."""
 
 
 class Keys:

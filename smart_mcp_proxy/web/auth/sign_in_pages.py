@@ -47,7 +47,7 @@ Not `form-action`: browsers apply it to the redirects after the form that consen
 _FOR_PROGRAMS: Final = frozenset({"/register", "/token", "/revoke"})
 """Paths that programs ask; the others are opened in a browser."""
 PAGE_LIMIT_BYTES: Final = 64 * 1024
-"""Of a body, as of a head. A form or a token is a few kilobytes long."""
+"""Limit on a body, as on a head. A form or a token is a few kilobytes long."""
 REGISTRATION_LIMIT_BYTES: Final = 16 * 1024
 """A name and some addresses; what it says is kept."""
 REGISTRATIONS_PER_S: Final = 1 / 60
@@ -58,12 +58,12 @@ SIGN_IN_PAGES_PER_S: Final = 1.0
 SIGN_IN_PAGES_AT_ONCE: Final = 150
 """A sign-in takes three, and each may leave a file that is worth something for 15 minutes: so about a thousand are."""
 ADDRESS_SHARE: Final = 5
-"""One address takes at most one of so many parts: a single stranger leaves room for everybody else."""
+"""Parts of which one address takes at most one: a single stranger leaves room for everybody else."""
 ADDRESSES_REMEMBERED: Final = 1_024
 """Beyond it those are dropped that have their whole part again, which nobody notices."""
 _CONTROL: Final = re.compile(r"[\x00-\x1f\x7f-\x9f]")
 _PREFIX_BITS: Final = 64
-"""Of an IPv6 address: whoever has one has all that begin like it. Source: RFC 4291, section 2.5.1."""
+"""Bits of an IPv6 address that count: whoever has one has all that begin like it. Source: RFC 4291, section 2.5.1."""
 
 
 class MisleadingAddressError(errors.RequestError):
@@ -75,7 +75,7 @@ _ERRORS: Final = {
     errors.RateLimitedError: "temporarily_unavailable",
     MisleadingAddressError: "invalid_redirect_uri",
 }
-"""What OAuth calls them. Source: RFC 6749, section 4.1.2.1; RFC 7591, section 3.2.2."""
+"""Names of errors in OAuth. Source: RFC 6749, section 4.1.2.1; RFC 7591, section 3.2.2."""
 
 
 async def open_oidc_login(

@@ -36,7 +36,7 @@ from smart_mcp_proxy.telemetry import spawn
 FOLDER: Final = "agent-sign-ins"
 KIND: Final = "agent-sign-in"
 _MOST_BYTES: Final = 256 * 2**20
-"""Of all entries in a database; what ends first goes first, those that never end last."""
+"""Limit on all entries in a database; what ends first goes first, those that never end last."""
 SWEEP_EVERY_S: Final = 300.0
 """A third of the time for which what a sign-in leaves behind is worth something; a sweep reads every file."""
 FOLLOW_S: Final = 1.0

@@ -16,23 +16,23 @@ from smart_mcp_proxy.settings import Settings
 from smart_mcp_proxy.telemetry import spawn
 
 SCOPES: Final[dict[str, CallVariant]] = {"mcp:destructive": "destructive", "mcp:write": "write", "mcp:read": "read"}
-"""What a token's scope allows; each includes those after it."""
+"""Calls that a token's scope allows; each includes those after it."""
 KNOWN_S: Final = 60.0
 """For so long a token is not verified again: a key that its provider withdraws is good for no longer than this."""
 RENEW_S: Final = 30.0
 """After so long it is verified anew beside the call that it came with, so that those in use make no call wait."""
 AGAIN_S: Final = 5.0
-"""Where the store did not answer: for so long nobody asks it again."""
+"""Seconds for which nobody asks the store again after it did not answer."""
 KNOWN_TOKENS: Final = 1_024
 NAME_CHARS: Final = 80
 PARTS: Final = 3
-"""Of a compact JWS: head, claims, signature."""
+"""Parts of a compact JWS: head, claims, signature."""
 LATEST_S: Final = 253_402_300_799
 """The last second of the year 9999: what lies beyond is no date. Source: RFC 7519, section 2"""
 
 
 ReachOf = Callable[[AccessToken], Reach | None]
-"""How far the holder of a verified token reaches; None for one who is not let in."""
+"""Reach of the holder of a verified token; None for one who is not let in."""
 RoleOf = Callable[[AccessToken], Role | None]
 
 

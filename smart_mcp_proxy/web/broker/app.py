@@ -44,7 +44,7 @@ _RETRY_S: Final = 1.0
 _CORS_AGE_S: Final = 600
 _ASKED_HEADERS: Final = ("accept", "authorization", "content-type")
 _ASSIGNED_ID: Final = 1
-"""Of a request that names none. Source: docs/design/broker.md#ids"""
+"""Id of a request that names none. Source: docs/design/broker.md#ids"""
 _ID_BITS: Final = 63
 _EXAMPLE: Final = 'Send {"method": "tools/list", "params": {}}.'
 _METHOD_CHARS: Final = 200

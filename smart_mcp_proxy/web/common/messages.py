@@ -12,7 +12,7 @@ from smart_mcp_proxy.errors import ProxyError, RefusedError, RequestError
 
 JSON_TYPE: Final = "application/json"
 BODY_LIMIT_BYTES: Final = 4 * 1024 * 1024
-"""What the SDK takes at /mcp; the broker is no way around it."""
+"""Limit that the SDK has at /mcp; the broker is no way around it."""
 _SHOWN_CHARS: Final = 100
 
 

@@ -68,7 +68,7 @@ INVALID_REQUEST = -32600
 Source: https://www.jsonrpc.org/specification;
 https://modelcontextprotocol.io/specification/2025-11-25/basic/transports"""
 SHOWN_CHARS = 100
-"""Of a header's value."""
+"""Characters shown of a header's value."""
 
 
 class Refusals:

@@ -53,7 +53,7 @@ _PARAMETERS: Final = ("cursor", "limit", "search", "updated_since", "version", "
 _DIGITS: Final = re.compile(r"[0-9]{1,4}")
 _SHOWN_CHARS: Final = 40
 CATALOG_PATHS: Final = ("/.well-known/mcp/catalog.json", "/.well-known/ai-catalog.json")
-"""Of MCP, and of the standard that it is to grow into, whose entries have the same form."""
+"""Paths of the catalogs of MCP, and of the standard that it is to grow into, whose entries have the same form."""
 SERVERS_PATH: Final = "/v0.1/servers"
 _CARD_PATH: Final = re.compile(r"/mcp(?:/p/(?P<profile>[^/]+))?/server-card")
 _KEPT: Final = "private, max-age=300"

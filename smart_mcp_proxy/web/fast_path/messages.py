@@ -52,7 +52,7 @@ _META_BYTES: Final = 1_024
 
 
 Pieces = tuple[bytes, ...]
-"""One text after the other: a long result is not copied to stand in a reply."""
+"""Texts one after the other: a long result is not copied to stand in a reply."""
 Token = int | str
 Tell = Callable[[bytes], Awaitable[None]]
 """Sends the client a notification that belongs to its call, before the reply."""

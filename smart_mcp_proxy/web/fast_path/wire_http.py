@@ -58,7 +58,7 @@ _NO_TRACE: Final[Mapping[str, str]] = {}
 
 Fields = Sequence[tuple[bytes, bytes]]
 _ASKING = tuple(method.encode() for method in INPUT_REQUIRED_METHODS)
-"""What a server may answer with a question."""
+"""Methods that a server may answer with a question."""
 _RESPONSE: Final = re.compile(
     rb'event: message\r\ndata: (?=\{"jsonrpc":"2\.0","id":(?:-?[0-9]+|"(?:[^"\\]|\\.)*+"|null),"(?:result|error)":)'
 )

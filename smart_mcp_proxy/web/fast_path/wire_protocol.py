@@ -213,7 +213,7 @@ class _Exchange:
     """
 
     message_event = asyncio.Event()
-    """Nobody waits for a body that is whole."""
+    """Event of a body that is whole: nobody waits for it."""
     scope: ClassVar[Scope] = {"type": "http", "method": "POST", "headers": ()}
     """A call: its answer has an end of its own."""
 

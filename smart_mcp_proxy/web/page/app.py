@@ -77,7 +77,7 @@ def build_page(gateway: Gateway, sign_in: BrowserSignIn | None = None) -> ASGIAp
     page = _Page(gateway, sign_in)
     app = Starlette(
         routes=[
-            Route("/ui", _to_the_start),
+            Route("/ui", _redirect_to_start),
             Route(ENTRY_PATH + "{token}", page.enter),
             Route(BEGIN_PATH, page.begin),
             Route(CONNECT_PATH + "{server}", page.connect),
@@ -98,7 +98,7 @@ def build_page(gateway: Gateway, sign_in: BrowserSignIn | None = None) -> ASGIAp
     return guard_app(app, gateway.settings)
 
 
-async def _to_the_start(request: Request) -> Response:
+async def _redirect_to_start(request: Request) -> Response:
     return RedirectResponse("/ui/", 303, headers=HEADERS)
 
 

@@ -47,11 +47,11 @@ def build_form_fields(schema: Any) -> tuple[Field, ...]:
         return ()
     required = schema.get("required")
     names = [name for name in required if isinstance(name, str)] if isinstance(required, list) else []
-    found = [_field(key, each, is_required=key in names) for key, each in properties.items()]
+    found = [_build_field(key, each, is_required=key in names) for key, each in properties.items()]
     return tuple(sorted(found, key=lambda field: not field.is_required)[:MOST_FIELDS])
 
 
-def _field(key: str, schema: Any, *, is_required: bool) -> Field:
+def _build_field(key: str, schema: Any, *, is_required: bool) -> Field:
     schema = schema if isinstance(schema, dict) else {}
     choices = schema.get("enum")
     kind = _KINDS.get(str(schema.get("type")), "json")
@@ -87,10 +87,10 @@ def parse_form_arguments(form: Form, fields: tuple[Field, ...]) -> dict[str, Any
             raise RequestError("The arguments are no JSON object.", hint='Write them as {"name": value}.')
         return value
     typed = ((field, form.text(field.name)) for field in fields)
-    return {field.key: _value(field, text) for field, text in typed if text != ""}
+    return {field.key: _parse_value(field, text) for field, text in typed if text != ""}
 
 
-def _value(field: Field, text: str) -> Any:
+def _parse_value(field: Field, text: str) -> Any:
     if field.kind in ("text", "long"):
         return text
     value = parse_typed_json(f"{field.key[:60]!r}", text, "Put texts into quotation marks.")

@@ -10,7 +10,7 @@ from markupsafe import Markup, escape
 from smart_mcp_proxy.invisible.characters import INVISIBLE
 
 TEXT_CHARS: Final = 4_000
-"""Of a text in a page; the rest is counted."""
+"""Characters shown of a text in a page; the rest is counted."""
 _SHOWN_RUN: Final = 4
 """Hidden characters in a row that are named one by one."""
 _SUSPECT: Final = re.compile(r"[^\x20-\x7e\n]+")
@@ -76,11 +76,11 @@ def _mark_hidden_chars(run: str) -> Markup:
 def _render_hidden_run(run: str) -> Markup:
     if len(run) <= _SHOWN_RUN:
         return Markup("").join(
-            Markup('<span class="hid" title="{}">{}</span>').format(_name(char), _code(char)) for char in run
+            Markup('<span class="hid" title="{}">{}</span>').format(_name_char(char), _spell(char)) for char in run
         )
     said = "".join(chr(ord(char) - 0xE0000) for char in run if _TAGS[0] <= ord(char) <= _TAGS[1])
     words = f"{len(run):,} hidden characters" + (f" that say: {said[:200]}" if said else "")
-    return Markup('<span class="hid" title="{} to {}">{}</span>').format(_code(run[0]), _code(run[-1]), words)
+    return Markup('<span class="hid" title="{} to {}">{}</span>').format(_spell(run[0]), _spell(run[-1]), words)
 
 
 @lru_cache(4_096)
@@ -88,9 +88,9 @@ def _is_hidden(char: str) -> bool:
     return unicodedata.category(char) in _HIDING or _INVISIBLE.match(char) is not None
 
 
-def _code(char: str) -> str:
+def _spell(char: str) -> str:
     return f"U+{ord(char):04X}"
 
 
-def _name(char: str) -> str:
+def _name_char(char: str) -> str:
     return unicodedata.name(char, "character without a name").lower()

@@ -70,7 +70,7 @@ class Operations:
         """
         words = {key: value for key, value in (query or {}).items() if value is not None}
         text = b"" if body is None else msgspec.json.encode(body)
-        status, answer = await call_asgi_app(self._app, _scope(admitted, method, path, words, text), text)
+        status, answer = await call_asgi_app(self._app, _make_scope(admitted, method, path, words, text), text)
         value = msgspec.json.decode(answer)
         if status >= 400:
             raise OperationError.from_dict(value["error"], status=status)
@@ -79,7 +79,7 @@ class Operations:
     async def stream(self, admitted: Admitted, request: Request, path: str, query: Mapping[str, Any]) -> ASGIApp:
         """Return an ASGI app whose answer to this request is that of an operation, passed on as it comes."""
         last = request.headers.get("last-event-id")
-        scope = _scope(admitted, "GET", path, query, b"")
+        scope = _make_scope(admitted, "GET", path, query, b"")
         if last is not None:
             scope["headers"].append((b"last-event-id", last.encode("latin-1")))
 
@@ -94,6 +94,6 @@ def part(name: str) -> str:
     return quote(name, safe="")
 
 
-def _scope(admitted: Admitted, method: str, path: str, query: Mapping[str, Any], text: bytes) -> Scope:
+def _make_scope(admitted: Admitted, method: str, path: str, query: Mapping[str, Any], text: bytes) -> Scope:
     words = urlencode(query, doseq=True)
     return {**build_scope(method, f"{PREFIX}/{path}", "http://gateway", text, query=words), _ADMITTED: admitted}

@@ -53,11 +53,11 @@ class Renderer:
             "shown": visible,
             "respelled": render_rest_text,
             "spelled": escape_unsafe,
-            "pretty": _pretty,
-            "moment": _moment,
-            "count": _count,
-            "ms": _ms,
-            "query": _query,
+            "pretty": _format_json,
+            "moment": _format_moment,
+            "count": _format_count,
+            "ms": _format_ms,
+            "query": _build_query,
         }
         self._environment.globals |= {"navigation": NAVIGATION}
 
@@ -67,7 +67,7 @@ class Renderer:
         return HTMLResponse(text, status, headers=HEADERS | {"cache-control": "no-store"})
 
 
-def _pretty(value: Any, limit: int = _JSON_CHARS) -> Markup:
+def _format_json(value: Any, limit: int = _JSON_CHARS) -> Markup:
     """A JSON value on several lines."""
     return visible(_spread(value), limit)
 
@@ -82,7 +82,7 @@ def _spread(value: Any) -> str:
     return json.dumps(value, indent=2, ensure_ascii=False)
 
 
-def _moment(value: str | float | None) -> Markup:
+def _format_moment(value: str | float | None) -> Markup:
     """A time, in UTC; the browser makes local time of it."""
     if value is None:
         return Markup("never")
@@ -92,7 +92,7 @@ def _moment(value: str | float | None) -> Markup:
     )
 
 
-def _count(value: float) -> str:
+def _format_count(value: float) -> str:
     """A number in three digits or so: 512, 41.2 k, 3.1 M."""
     for unit, size in (("M", 1_000_000), ("k", 10_000)):
         if abs(value) >= size:
@@ -100,11 +100,11 @@ def _count(value: float) -> str:
     return f"{value:,.0f}"
 
 
-def _ms(value: float) -> str:
+def _format_ms(value: float) -> str:
     """A duration."""
     return f"{value / 1_000:,.1f} s" if value >= 1_000 else f"{value:.0f} ms" if value >= 10 else f"{value:.1f} ms"
 
 
-def _query(words: Mapping[str, Any]) -> str:
+def _build_query(words: Mapping[str, Any]) -> str:
     """The query part of a link, without what is empty."""
     return urlencode({key: value for key, value in words.items() if value not in (None, "")}, doseq=True)

@@ -23,7 +23,7 @@ from smart_mcp_proxy.web.page.rendering import HEADERS, Renderer
 FORM_TYPE: Final = "application/x-www-form-urlencoded"
 MOST_FIELDS: Final = 2_000
 _NOTE_CHARS: Final = 1_500
-"""Of what the next page is told: a cookie holds 4,096 bytes."""
+"""Limit on the words for the next page: a cookie holds 4,096 bytes."""
 _NOTE_S: Final = 60
 _ATTENTION: Final = ("needs_auth", "needs_env", "error", "quarantined")
 
@@ -164,7 +164,7 @@ class PageVisit:
         gateway = await self.read_status()
         servers = gateway["servers"]
         troubled = [each for each in servers if is_troubled(each)]
-        note, is_bad = self._note()
+        note, is_bad = self._read_note()
         common = {
             "gateway": gateway,
             "troubled": troubled,
@@ -183,11 +183,11 @@ class PageVisit:
             response.delete_cookie(cookie_name(self.request, "note"), path="/ui")
         return response
 
-    def back(self, form: Form, note: str, *, default: str = "/ui/", is_bad: bool = False) -> Response:
+    def go_back(self, form: Form, note: str, *, default: str = "/ui/", is_bad: bool = False) -> Response:
         """The way back to the place that a form was on, which then shows a note once."""
-        return self.to(_local(form.text("back"), default), note, is_bad=is_bad)
+        return self.go_to(_keep_local(form.text("back"), default), note, is_bad=is_bad)
 
-    def to(self, address: str, note: str = "", *, is_bad: bool = False) -> Response:
+    def go_to(self, address: str, note: str = "", *, is_bad: bool = False) -> Response:
         """The way to a place of the page, which then shows a note once."""
         response = RedirectResponse(address, 303, headers=HEADERS | {"cache-control": "no-store"})
         if note:
@@ -203,7 +203,7 @@ class PageVisit:
             )
         return response
 
-    def _note(self) -> tuple[str, bool]:
+    def _read_note(self) -> tuple[str, bool]:
         proof, _, text = self.request.cookies.get(cookie_name(self.request, "note"), "").partition(".")
         if not text or not hmac.compare_digest(proof.encode(), signature(self.secret, text.encode()).encode()):
             return "", False
@@ -215,7 +215,7 @@ def is_troubled(server: Mapping[str, Any]) -> bool:
     return server["state"] in _ATTENTION or server["severity"] == "warning"
 
 
-def _local(address: str, default: str) -> str:
+def _keep_local(address: str, default: str) -> str:
     """An address of the page itself; the default in place of any other."""
     is_ours = address.startswith("/ui/") and address.isprintable() and "\\" not in address
     return address if is_ours else default

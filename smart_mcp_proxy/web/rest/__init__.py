@@ -42,7 +42,7 @@ ROUTES: tuple[Endpoint, ...] = (
     *sign_ins.ROUTES,
 )
 PAGES = frozenset({START_PATH, DOCS_PATH, OPENAPI_PATH})
-"""What is served beside the routes, to everyone who may connect."""
+"""Pages that are served beside the routes, to everyone who may connect."""
 
 
 class _NameConvertor(PathConvertor):

@@ -25,9 +25,9 @@ BodyT = TypeVar("BodyT")
 SWITCH = ("false", "true")
 """Words of a parameter that turns something on, the one without it first."""
 PLACES_MOST = 10_000_000
-"""Of a list: more than any catalog holds."""
+"""Most places of a list: more than any catalog holds."""
 _DIGITS = 20
-"""Of a number in a query; the largest that any route takes has 19."""
+"""Most digits of a number in a query; the largest that any route takes has 19."""
 
 
 class Parameter(NamedTuple):

@@ -245,7 +245,7 @@ _LOGIN = "/servers/{name:path}/login"
 
 _REVISION = {"revision": "Of the server file; the change is refused if it has another one by now."}
 _EDITING: tuple[type[ProxyError], ...] = (RequestError, ConfigError)
-"""What a change of the server file may meet: servers that come from no file, and a file that cannot be written."""
+"""Errors of a change of the server file: servers that come from no file, and a file that cannot be written."""
 _OPERATING = (ServerNotFoundError, ConflictError)
 
 

@@ -34,7 +34,7 @@ from smart_mcp_proxy.web.rest.route import (
 
 LISTED, LISTED_MOST = 50, 500
 SHOWN_CHARS = 300
-"""Of a description in a list."""
+"""Characters of a description in a list."""
 _STATES = ("all", "visible", "withheld")
 
 

@@ -20,14 +20,14 @@ STALL_S = 60.0
 """A client that takes nothing of an answer for so long is taken for gone: the gateway would keep it for ever.
 Source: docs/design/limits.md#clients-over-http"""
 MOST_UNSENT_BYTES = 256 * 1024 * 1024
-"""Of all answers together that clients are slow to take, or never take; beyond it those who fell behind first are let
-go. Sixteen of the longest messages that servers may send."""
+"""Limit on all answers together that clients are slow to take, or never take; beyond it those who fell behind first are
+let go. Sixteen of the longest messages that servers may send."""
 TELL_S = 60.0
 """The log tells this often that clients are refused."""
 LEFT_S = 0.5
 """A client that sends nothing more may wait for its answer, or have left; it is waited for so long."""
 HEAD_LIMIT_BYTES = 64 * 1024
-"""Of a head, or of what stands between the parts of a body; several times what proxies in front let through."""
+"""Limit on a head, or on what stands between the parts of a body; several times what proxies in front let through."""
 
 
 log = get_logger("http")

@@ -37,18 +37,18 @@ from smart_mcp_proxy.web.stdio.stdio_pipes import Writer, open_joined_streams
 HELLO_S: Final = 10.0
 """A connection that does not say who it is for so long is closed."""
 _TAKE_S: Final = 2.0
-"""What the next gateway, or a client that starts it, may take to listen in the place of this one."""
+"""Seconds for the next gateway, or a client that starts it, to listen in the place of this one."""
 _ROOM_S: Final = 5.0
-"""What a gateway in the background may take to leave its place; one that is still starting needs seconds."""
+"""Seconds for a gateway in the background to leave its place; one that is still starting needs seconds."""
 _ROOM_TRIES: Final = 3
 """A client may start another gateway in the background just before the place is taken."""
 _LOOK_S: Final = 0.01
 _REST_S: Final = 0.2
 """Until the next connection is accepted where there is no descriptor left for it."""
 _LAST_ANSWERS_S: Final = DRAIN_S + 3 * FLUSH_S
-"""What clients that do not read are waited for at the gateway's end; those that do have had everything by then."""
+"""Seconds that clients that do not read have at the gateway's end; those that do have had everything by then."""
 _START_S: Final = 120.0
-"""What a server that lacks a new variable is waited for until it says so; it does at once, or it does not lack it."""
+"""Seconds for a server that lacks a new variable to say so; it does at once, or it does not lack it."""
 PER_SESSION: Final = frozenset({"routing_type", "stdio_era"})
 """Settings that each client has for itself."""
 IGNORED: Final = frozenset({
@@ -67,7 +67,7 @@ _SERVICE: Final = dict.fromkeys(("OPENAI", "HYBRID"), frozenset({"OPENAI_API_KEY
 _VERSION: Final = re.compile(
     r"([0-9]+(?:\.[0-9]+)*?)(?:\.0)*(?:(a|b|rc)([0-9]+))?(?:\.post([0-9]+))?(?:\.dev([0-9]+))?(?:\+.*)?"
 )
-"""Of a Python package, as its builder writes it; zeros at the release's end do not count."""
+"""Version of a Python package, as its builder writes it; zeros at the release's end do not count."""
 _USELESS: Final = (TimeoutError, OSError, ValueError, RecursionError, asyncio.LimitOverrunError)
 """Failures to read what a door says first: msgspec's are ValueErrors."""
 _Streams = tuple[OfferingReader, Writer]

@@ -40,12 +40,12 @@ from smart_mcp_proxy.web.stdio.stdio_pipes import (
 )
 
 REPEATED_S = 10.0
-"""How long the SDK may take to answer what was answered already; the client's next message waits for it."""
+"""Seconds for the SDK to answer what was answered already; the client's next message waits for it."""
 _GROUPS = ("prompts", "resources")
 
 log = get_logger("stdio")
 FLUSH_S = 1.0
-"""What answers get to leave once their calls have ended."""
+"""Seconds for answers to leave once their calls have ended."""
 
 
 class Greeted:

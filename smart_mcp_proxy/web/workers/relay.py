@@ -13,7 +13,7 @@ from smart_mcp_proxy.telemetry import get_logger, spawn
 
 RELAY: Final = b"p"
 _UNREAD: Final = (BrokenPipeError, ConnectionResetError)
-"""How a way ends whose other side was closed before a request was sent, or with some of it unread."""
+"""Errors of a way whose other side was closed before a request was sent, or with some of it unread."""
 
 log = get_logger("http")
 

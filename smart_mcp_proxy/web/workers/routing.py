@@ -30,7 +30,7 @@ _LENGTH: Final = re.compile(rb"\r\n(?i:content-length):[ \t]*([0-9]{1,7})[ \t]*\
 _NOT_RELAYED: Final = re.compile(rb"\r\n(?i:expect|transfer-encoding|upgrade):")
 """Fields of requests that have no end of their own in sight, or wait for more than their answer."""
 _UNSENT_S: Final = 0.005
-"""How often a connection is looked at whose client has yet to take the answer before."""
+"""Seconds between two looks at a connection whose client has yet to take the answer before."""
 
 log = get_logger("http")
 

@@ -53,7 +53,7 @@ def test_after_a_long_pause_begins_another_conversation() -> None:
     """Of the same client; failures are counted."""
     late, early = record(200, session="s1", outcome="tool_error"), record(100, session="s1")
     found = group_conversations([late, record(199, session="s1"), early], SESSIONS)
-    assert [(len(each.records), each.failed) for each in found] == [(2, 1), (1, 0)]
+    assert [(len(each.records), each.count_failures()) for each in found] == [(2, 1), (1, 0)]
 
 
 def test_what_people_do_is_theirs() -> None:

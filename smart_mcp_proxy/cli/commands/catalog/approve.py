@@ -61,7 +61,7 @@ _MARKS = {"removed": ("[-", "-]"), "added": ("{+", "+}"), "same": ("", "")}
 """Off a terminal, where there is no colour: as `git diff --word-diff` writes it."""
 SHOWN_FIELDS = 3
 SHOWN_CHARS = 160
-"""Of words that many definitions gained, in a list."""
+"""Characters shown, in a list, of words that many definitions gained."""
 _DIGEST = re.compile(r"sha256:[0-9a-f]{64}")
 """Whole, unlike the one that agents send back: a server can prepare two definitions that share 64 bits."""
 _SHOWN_DIGEST_CHARS = len("sha256:") + 16

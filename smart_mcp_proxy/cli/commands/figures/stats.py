@@ -22,7 +22,7 @@ Bucket = Literal["day", "hour"]
 _STEP = {"day": timedelta(days=1), "hour": timedelta(hours=1)}
 _EIGHTHS: Final = " ▁▂▃▄▅▆▇█"
 _PLAIN: Final = "     ####"
-"""Where the terminal's encoding has no blocks."""
+"""Bar where the terminal's encoding has no blocks."""
 _WIDEST: Final = 4
 """Characters of one column, its gap included."""
 _MOST_SPANS = 2_000

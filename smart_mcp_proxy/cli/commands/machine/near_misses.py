@@ -51,7 +51,7 @@ UPGRADES = frozenset({"upgrade", "update", "self-update"})
 """Words of habit for what no command here does."""
 
 _CALLS = frozenset({"tool", "tool-read", "tool-write", "tool-destructive"})
-"""What mcpproxy-go writes after `call`."""
+"""Words that mcpproxy-go writes after `call`."""
 _COMMON_VERBS = {"ls": "list", "get": "show", "info": "show", "inspect": "show"}
 _VERBS: Mapping[str, Mapping[str, str]] = {
     "server": _COMMON_VERBS
@@ -71,7 +71,7 @@ _OF_SERVE = frozenset(
 )
 """Options that lead to `serve` where no command is typed."""
 _NOT_GUESSED = frozenset({"restore", "stop", "uninstall"})
-"""What these lead to changes too much to be suggested for a word that only looks like one of them."""
+"""Words whose commands change too much to be suggested for a word that only looks like one of them."""
 
 
 def guess_command(words: Sequence[str], known: Collection[str]) -> str:

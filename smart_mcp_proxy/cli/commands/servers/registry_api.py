@@ -36,7 +36,7 @@ _NAME_CHARS: Final = 200
 _VERSION: Final = re.compile(r"[\x21-\x7e]{1,255}")
 """ServerDetail.version of the API, of which a line of output is made here."""
 _LEAST_CHARS: Final = 3
-"""Of a text that is searched for: fewer are in every name."""
+"""Least characters of a text that is searched for: fewer are in every name."""
 _PORTS: Final = {"http": 80, "https": 443}
 _API: Final = re.compile(r"/v0(?:\.1)?(?:/servers)?/?$")
 

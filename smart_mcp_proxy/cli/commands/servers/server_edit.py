@@ -35,7 +35,7 @@ from smart_mcp_proxy.names import shell_word
 from smart_mcp_proxy.servers import FILE_LIMIT_BYTES, ServerEdit, ServerEdits, warnings_about
 
 _TEXTS = ("env.", "headers.")
-"""What is below these keys is text, also where it looks like a number."""
+"""Beginnings of keys whose values are text, also where they look like numbers."""
 
 
 def add_edits(app: App) -> None:

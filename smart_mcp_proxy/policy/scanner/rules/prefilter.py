@@ -16,9 +16,9 @@ from typing import NamedTuple
 LEAST_CHARS = 3
 """Shorter pieces stand in most texts, if they are of ASCII letters and digits."""
 MOST_PIECES = 40
-"""Where one of so many will do, most texts hold one."""
+"""Most pieces of which a text needs only one: of more, most texts hold one."""
 MOST_LETTERS = 8
-"""Where a pattern begins with one of more, looking for them finds too many places."""
+"""Most letters that a pattern may begin with: looking for one of more finds too many places."""
 _TIMES = r"(?P<times>(?:[?*+]|\{(?:\d+(?:,\d*)?|,\d+)\})[?+]?)?"
 _TOKEN = re.compile(
     r"(?P<open>\((?:\?(?P<kind>:|=|!|<=|<!)|(?!\?)))|(?P<bar>\|)|"
@@ -26,7 +26,7 @@ _TOKEN = re.compile(
     rf"(?P<plain>[^\\()|\[])){_TIMES}",
     re.DOTALL,
 )
-"""One token of a pattern, of what the patterns here are written with."""
+"""Token of a pattern, of what the patterns here are written with."""
 _Need = frozenset[str]
 _Token = re.Match[str]
 
@@ -35,7 +35,7 @@ Span = tuple[int, int]
 MOST_WORDS = 12
 """Looking for the places of more words than that takes longer than looking for the pattern everywhere."""
 SENTENCE, LINE, STOP, TEXT = 0, 1, 2, 3
-"""What ends the part of a text that a match stays in: full stops and line breaks, breaks, stops, nothing."""
+"""Ends of the part of a text that a match stays in: full stops and line breaks, breaks, stops, nothing."""
 
 
 def alternatives(pattern: str) -> list[str]:
@@ -197,7 +197,7 @@ _BEGINNINGS: dict[str, dict[str, int]] = {}
 _MARKED: dict[str, dict[str, int]] = {}
 """The bits of each other piece, by the first character that is neither."""
 _ASCII_MARKS: set[str] = set()
-"""Those characters that an ASCII text may hold."""
+"""Characters of `_MARKED` that an ASCII text may hold."""
 _ANNOUNCED: dict[str, set[int]] = {}
 """The ways that are looked for where a piece stands."""
 _Held = tuple[int, Collection[int]]

@@ -17,7 +17,7 @@ SHOWN: Final = 50
 SESSIONS: Final = 200
 """The latest clients that connected, whose names are looked for."""
 PAUSE_S: Final = 1_800.0
-"""After so long without a record a conversation is another one."""
+"""Seconds without a record after which a new conversation begins."""
 _FILTERS: Final = ("kind", "server", "tool", "outcome", "principal", "since", "parent")
 _KINDS: Final = {
     "search": "searches",
@@ -50,9 +50,8 @@ class Talk(NamedTuple):
     principal: str
     records: list[Record]
 
-    @property
-    def failed(self) -> int:
-        """Number of records of what did not work."""
+    def count_failures(self) -> int:
+        """Count the records of what did not work."""
         return sum(record["outcome"] not in ("ok", "empty", "input_required") for record in self.records)
 
 
@@ -112,18 +111,18 @@ async def _show_activity(visit: PageVisit) -> Response:
     )
 
 
-async def _record(visit: PageVisit) -> Response:
+async def _show_record(visit: PageVisit) -> Response:
     record = await visit.ask("GET", f"activity/{part(visit.read_parameter('id') or '-')}")
     parts = await visit.ask("GET", "activity", {"parent": record["id"], "limit": SHOWN})
     return await visit.page("record.html", record=record, parts=parts["items"])
 
 
-async def _events(visit: PageVisit) -> ASGIApp:
+async def _stream_events(visit: PageVisit) -> ASGIApp:
     return await visit.stream_operation("events", {})
 
 
 PLACES: Final = (
     PageRoute("GET", "/activity", _show_activity),
-    PageRoute("GET", "/record", _record),
-    PageRoute("GET", "/events", _events),
+    PageRoute("GET", "/record", _show_record),
+    PageRoute("GET", "/events", _stream_events),
 )

@@ -14,16 +14,16 @@ ACCESS: Final = {
     "destructive": "read, create, change, delete and overwrite for good",
 }
 EVERY: Final = "*"
-"""Of the form: all servers, those that are added later included."""
+"""Value in the form for all servers, those that are added later included."""
 LIVES: Final = (("1", "one day"), ("7", "a week"), ("30", "30 days"), ("365", "a year"), ("", "no end"))
 DAY_S: Final = 86_400
 
 
 async def _show_clients(visit: PageVisit) -> Response:
-    return await _page(visit, Form([]))
+    return await _build_page(visit, Form([]))
 
 
-async def _page(
+async def _build_page(
     visit: PageVisit, form: Form, *, made: dict[str, Any] | None = None, problem: ProxyError | None = None
 ) -> Response:
     tokens = (await visit.ask("GET", "tokens"))["tokens"]
@@ -59,13 +59,13 @@ async def _make(visit: PageVisit, form: Form) -> Response:
             raise RequestError(f"No {what} is chosen, so the token would open nothing.", hint="Choose what it is for.")
         made = await visit.ask("POST", "tokens", body=body)
     except (OperationError, RequestError) as error:
-        return await _page(visit, form, problem=error)
-    return await _page(visit, Form([]), made=made)
+        return await _build_page(visit, form, problem=error)
+    return await _build_page(visit, Form([]), made=made)
 
 
 async def _revoke(visit: PageVisit, form: Form) -> Response:
     await visit.ask("DELETE", f"tokens/{part(form.text('name'))}")
-    return visit.back(form, f"Revoked the token {form.text('name')}.", default="/ui/clients")
+    return visit.go_back(form, f"Revoked the token {form.text('name')}.", default="/ui/clients")
 
 
 PLACES: Final = (

@@ -88,10 +88,10 @@ def _collect_figures(stats: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
 
 
 async def _show_server(visit: PageVisit) -> Response:
-    return await _one(visit, visit.read_parameter("name"))
+    return await _show(visit, visit.read_parameter("name"))
 
 
-async def _one(visit: PageVisit, name: str, *, entry: str | None = None, problem: ProxyError | None = None) -> Response:
+async def _show(visit: PageVisit, name: str, *, text: str | None = None, problem: ProxyError | None = None) -> Response:
     server = await visit.ask("GET", f"servers/{part(name)}", {"review": "true"})
     # What is in the file and not in force has no logs.
     found, _ = await visit.try_ask(f"servers/{part(name)}/logs", {"lines": LOG_LINES}, {"lines": []})
@@ -108,7 +108,7 @@ async def _one(visit: PageVisit, name: str, *, entry: str | None = None, problem
         sign_in=sign_in,
         logs=logs,
         tools=tools,
-        entry=_format_server_entry(server["config"]) if entry is None else entry,
+        entry=_format_server_entry(server["config"]) if text is None else text,
     )
 
 
@@ -118,49 +118,49 @@ async def _operate(visit: PageVisit, form: Form) -> Response:
         raise RequestError(f"{operation[:40]!r} is nothing that is done with a server.", hint="Reload the page.")
     revision = (form.text("revision") or None) if operation in _WITH_REVISION else None
     done = await visit.ask("POST", f"servers/{part(name)}/{operation}", {"revision": revision})
-    return visit.back(form, _note(done), default=f"/ui/server?name={part(name)}")
+    return visit.go_back(form, _format_note(done), default=f"/ui/server?name={part(name)}")
 
 
 async def _remove(visit: PageVisit, form: Form) -> Response:
     name = form.text("name")
     done = await visit.ask("DELETE", f"servers/{part(name)}", {"revision": form.text("revision") or None})
-    return visit.to("/ui/servers", _note(done))
+    return visit.go_to("/ui/servers", _format_note(done))
 
 
 async def _edit(visit: PageVisit, form: Form) -> Response:
     name, text = form.text("name"), form.text("entry")
     try:
-        body = {"config": _entry(text), "revision": form.text("revision") or None}
+        body = {"config": _parse_entry(text), "revision": form.text("revision") or None}
         done = await visit.ask("PUT", f"servers/{part(name)}", body=body)
     except (OperationError, RequestError) as error:
-        return await _one(visit, name, entry=text, problem=error)
-    return visit.to(f"/ui/server?name={part(name)}", _note(done))
+        return await _show(visit, name, text=text, problem=error)
+    return visit.go_to(f"/ui/server?name={part(name)}", _format_note(done))
 
 
 async def _begin_login(visit: PageVisit, form: Form) -> Response:
     name = form.text("name")
     begun = await visit.ask("POST", f"servers/{part(name)}/login")
     note = "" if begun["state"] == "waiting" else "Signed in." if begun["state"] == "done" else begun["problem"]
-    return visit.to(f"/ui/server?name={part(name)}#sign-in", note, is_bad=begun["state"] == "failed")
+    return visit.go_to(f"/ui/server?name={part(name)}#sign-in", note, is_bad=begun["state"] == "failed")
 
 
 async def _finish(visit: PageVisit, form: Form) -> Response:
     name = form.text("name")
     await visit.ask("POST", f"servers/{part(name)}/login/address", body={"address": form.text("address")})
-    return visit.to(f"/ui/server?name={part(name)}", "Taken. The gateway signs in now.")
+    return visit.go_to(f"/ui/server?name={part(name)}", "Taken. The gateway signs in now.")
 
 
-async def _new(visit: PageVisit) -> Response:
+async def _show_form(visit: PageVisit) -> Response:
     return await visit.page("new_server.html", name="", entry=NEW_ENTRY)
 
 
 async def _add(visit: PageVisit, form: Form) -> Response:
     name, text = form.text("name").strip(), form.text("entry")
     try:
-        done = await visit.ask("POST", "servers", body={"name": name, "config": _entry(text)})
+        done = await visit.ask("POST", "servers", body={"name": name, "config": _parse_entry(text)})
     except (OperationError, RequestError) as error:
         return await visit.page("new_server.html", error, name=name, entry=text)
-    return visit.to(f"/ui/server?name={part(done['name'])}", _note(done))
+    return visit.go_to(f"/ui/server?name={part(done['name'])}", _format_note(done))
 
 
 def _format_server_entry(config: dict[str, Any]) -> str:
@@ -169,7 +169,7 @@ def _format_server_entry(config: dict[str, Any]) -> str:
     return json.dumps(config, indent=2) if has_hidden(text) else text
 
 
-def _entry(text: str) -> dict[str, Any]:
+def _parse_entry(text: str) -> dict[str, Any]:
     """A server's entry.
 
     Raises:
@@ -181,7 +181,7 @@ def _entry(text: str) -> dict[str, Any]:
     return value
 
 
-def _note(done: dict[str, Any]) -> str:
+def _format_note(done: dict[str, Any]) -> str:
     return " ".join([done["message"], *done["warnings"]])
 
 
@@ -193,6 +193,6 @@ PLACES: Final = (
     PageRoute("POST", "/server/edit", _edit),
     PageRoute("POST", "/server/login", _begin_login),
     PageRoute("POST", "/server/login/address", _finish),
-    PageRoute("GET", "/servers/new", _new),
+    PageRoute("GET", "/servers/new", _show_form),
     PageRoute("POST", "/servers/add", _add),
 )

@@ -17,7 +17,7 @@ async def _forget(visit: PageVisit, form: Form) -> Response:
     done = await visit.ask("DELETE", f"sign-ins/{part(name)}")
     note = f"Forgot your sign-in at {name}." if done["was_signed_in"] else f"You were not signed in at {name}."
     problem = f" It was not revoked: {done['problem']}" if done["problem"] else ""
-    return visit.back(form, note + problem, default="/ui/sign-ins", is_bad=bool(problem))
+    return visit.go_back(form, note + problem, default="/ui/sign-ins", is_bad=bool(problem))
 
 
 PLACES: Final = (PageRoute("GET", "/sign-ins", _show_sign_ins), PageRoute("POST", "/sign-ins/forget", _forget))

@@ -12,7 +12,7 @@ from smart_mcp_proxy.web.page.visit import DisplayLimits, Form, PageRoute, PageV
 SHOWN: Final = 50
 HISTORY: Final = 20
 LIMITS: Final = DisplayLimits(fields=1_000, path=2_000, text=100_000)
-"""Of a definition on its own page: far more than one that is meant to be read."""
+"""Limits on a definition on its own page: far more than one that is meant to be read."""
 STATES: Final = ("all", "visible", "withheld")
 
 
@@ -25,10 +25,10 @@ async def _list(visit: PageVisit) -> Response:
 
 
 async def _show_tool(visit: PageVisit) -> Response:
-    return await _one(visit, visit.read_parameter("name"), Form([]))
+    return await _build_page(visit, visit.read_parameter("name"), Form([]))
 
 
-async def _one(
+async def _build_page(
     visit: PageVisit, name: str, form: Form, *, result: dict[str, Any] | None = None, problem: ProxyError | None = None
 ) -> Response:
     """A tool's page, also of one that is withheld."""
@@ -65,8 +65,8 @@ async def _call(visit: PageVisit, form: Form) -> Response:
         body = {"name": name, "arguments": parse_form_arguments(form, fields)}
         result = await visit.ask("POST", "call", body=body)
     except (OperationError, RequestError) as error:
-        return await _one(visit, name, form, problem=error)
-    return await _one(visit, name, form, result=result)
+        return await _build_page(visit, name, form, problem=error)
+    return await _build_page(visit, name, form, result=result)
 
 
 async def _forget(visit: PageVisit, form: Form) -> Response:
@@ -74,7 +74,7 @@ async def _forget(visit: PageVisit, form: Form) -> Response:
     if query["tool"] is None:
         raise RequestError("The form names no tool.", hint="Reload the page.")
     done = await visit.ask("DELETE", "examples", query)
-    return visit.back(form, f"Forgot {done['forgotten']} learned.", default="/ui/tools")
+    return visit.go_back(form, f"Forgot {done['forgotten']} learned.", default="/ui/tools")
 
 
 PLACES: Final = (

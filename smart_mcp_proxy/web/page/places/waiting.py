@@ -28,7 +28,7 @@ SHOWN: Final = 25
 """Definitions, or those that changed alike, that are decided on together: a person reads them."""
 PAGE_SHOWN: Final = 2 * SHOWN
 LIMITS: Final = DisplayLimits(fields=120, path=300, text=TEXT_CHARS)
-"""Of 5,000 published definitions 20 have more fields."""
+"""Limits on a definition; of 5,000 published ones 20 have more fields."""
 LOG_LINES: Final = 5
 _FILTERS: Final = ("server", "name")
 
@@ -147,12 +147,12 @@ async def _send_approval(visit: PageVisit, form: Form, seen: list[dict[str, str]
         note = f"Counted for {len(counted)}, which others have to approve as well." + (f" {note}" if approved else "")
     if done["moved"]:
         note += f" {len(done['moved'])} not approved: changed or blocked meanwhile."
-    return visit.back(form, note, default="/ui/waiting", is_bad=bool(done["moved"]))
+    return visit.go_back(form, note, default="/ui/waiting", is_bad=bool(done["moved"]))
 
 
 async def _decide(operation: str, words: str, visit: PageVisit, form: Form) -> Response:
     done = await visit.ask("POST", f"approvals/{operation}", body={"name": form.text("name")})
-    return visit.back(form, f"{words} {done['name']}.", default="/ui/waiting")
+    return visit.go_back(form, f"{words} {done['name']}.", default="/ui/waiting")
 
 
 PLACES: Final = (
