@@ -3,11 +3,11 @@
 Rows: 1, 2, 5 and 10 clients that start at the same moment, in front of 10 servers with 20 tools each; the ways take
 turns, each figure is the median of the rounds, and each ratio that of the rounds' ratios. `alone` is `mcpproxy serve
 --alone`, a gateway for each client; `joined` is `mcpproxy serve`, with the shared gateway running or with nothing
-running; `earlier` is `serve` of another build of ours, such as the last one that shared no gateway (`ba52b295^`), in a
-home of its own. All of ours start from a stored catalog. RSS counts shared pages for each process, PSS divides them.
-Processor time is that of all processes, servers included, until every client has had an answer of every server.
-`--calls` measures calls through the door instead, beside a gateway of one client. Linux alone. Results go to
-bench-desktop.json and bench-desktop.md as well.
+running; `earlier` is `serve` of another build of ours, such as 94e5bc46, which shared no gateway, in a home of its own.
+All of ours start from a stored catalog. RSS counts shared pages for each process, PSS divides them. Processor time is
+that of all processes, servers included, until every client has had an answer of every server. `--calls` measures calls
+through the door instead, beside a gateway of one client. Linux alone. Results go to bench-desktop.json and
+bench-desktop.md as well.
 
     python scripts/bench_desktop.py --rounds 3 --mcp-hub PATH --mcp-compressor PATH
     python scripts/bench_desktop.py --rounds 3 --weight sdk --clients 5 --earlier PATH
