@@ -60,7 +60,9 @@ def _defer_models() -> None:
     TypeAdapter._defer_build = property(lambda adapter: True)  # type: ignore[assignment,method-assign]
     rebuild = BaseModel.__dict__["model_rebuild"]
     BaseModel.model_rebuild = classmethod(lambda cls, **_: None)  # type: ignore[assignment,method-assign]
-    import_module("mcp_types")  # which would build those that it completes, and what its generic ones come from
+    # It would build those that it completes, and those that its generic ones come from.
+    import mcp_types  # noqa: F401
+
     BaseModel.model_rebuild = rebuild  # type: ignore[method-assign]
 
 
