@@ -118,7 +118,12 @@ def build_earlier(program: str) -> Way:
 
     Args:
         program: Its `mcpproxy`.
+
+    Raises:
+        SystemExit: There is no such program.
     """
+    if shutil.which(program) is None:
+        raise SystemExit(f"--earlier is {program!r}, which is no program. Give the path of an earlier mcpproxy.")
     return Way(EARLIER, (program, "serve"), Ours, False, lambda _: _do_nothing)
 
 
