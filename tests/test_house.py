@@ -61,6 +61,8 @@ EDGE_FILES = {
     "search/engines/rank_bm25.py",
     "secrets/aes_edge.py",
     "secrets/keyring_edge.py",
+    "upstream/http/__init__.py",
+    "upstream/oauth/auth.py",
     "web/common/refusals.py",
     "web/metrics/exposition.py",
     "web/page/beside.py",

@@ -2,25 +2,38 @@
 
 `import mcp` runs the whole SDK: its client, its high-level server, its HTTP. The gateway needs a dozen modules of it,
 and FastMCP a library of signatures for one function; both take a seventh of a start, and 10 MB. The models of an era
-that no client speaks take 4 % and 2 MB, cryptography that nothing is sealed with 6 MB, uvicorn's command line 3 MB.
+that no client speaks take 4 % and 2 MB, a client of HTTP that nobody signs in with 3 %, cryptography that nothing is
+sealed with 6 MB, uvicorn's command line 3 MB.
 """
 
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from contextlib import suppress
 from importlib import import_module
 from importlib.util import find_spec, module_from_spec
 from threading import RLock
 from types import ModuleType
 from typing import Any, Final, Union
 
-_ERAS: Final = ("mcp_types._v2025_11_25", "mcp_types._v2026_07_28")
+import mcp_types
+from pydantic import ValidationError
+
+_HANDSHAKE: Final = "mcp_types._v2025_11_25"
+_ERAS: Final = (_HANDSHAKE, "mcp_types._v2026_07_28")
+_STRICTER: Final = {
+    "InitializeRequest", "InitializedNotification", "PingRequest", "CallToolRequest", "ListToolsRequest",
+    "ListPromptsRequest", "ListResourcesRequest", "ListResourceTemplatesRequest", "SetLevelRequest",
+}  # fmt: skip
+"""Messages of the handshake era of which the SDK's model of all versions takes nothing that the era's does not: those
+that clients begin with. The era's 154 models take a twentieth of a start."""
 _NEVER: Final = ("numpy._core._add_newdocs", "numpy._core._add_newdocs_scalars")
 """Modules that describe numpy to its readers, and nothing else: a hundredth of a start."""
 _FASTMCPS: Final = ("rich.console", "rich.logging")
 """Late for FastMCP alone: others do more with their names than call them."""
 _LATE: Final = (
     "mcp", "mcp.client", "mcp.server", "mcp.server.request_state", *_ERAS, "joserfc.jwk", "joserfc.jws", "joserfc.jwt",
-    "jwt", "yaml", "jsonschema_rs", "regress", *_FASTMCPS, "sse_starlette", "uvicorn",
+    "jwt", "httpx2", "dotenv", "opentelemetry.propagate", "yaml", "jsonschema_rs", "regress", *_FASTMCPS,
+    "sse_starlette", "uvicorn",
 )  # fmt: skip
 _HOMES: Final = {
     ("mcp", "MCPDeprecationWarning"): "mcp.shared.exceptions",
@@ -33,15 +46,17 @@ _HOMES: Final = {
 }
 """Modules of the names that FastMCP takes from a package itself."""
 _CALLED: Final = {
+    ("dotenv", "dotenv_values"),
     ("joserfc.jws", "extract_compact"),
     ("mcp.server.request_state", "RequestStateBoundary"),
     ("mcp.server.request_state", "RequestStateSecurity"),
+    ("opentelemetry.propagate", "extract"),
+    ("opentelemetry.propagate", "inject"),
     ("rich.console", "Console"),
     ("rich.logging", "RichHandler"),
     ("sse_starlette", "EventSourceResponse"),
 }
-"""Names that FastMCP and the SDK take as they are imported, and call at most."""
-
+"""Names that libraries take as they are imported, and call at most."""
 
 _LOCKS: Final = {name: RLock() for name in _LATE}
 """Lock of each: two threads that run different ones, each in the middle of an import, do not wait for each other."""
@@ -76,6 +91,18 @@ class LateModel:
     def __init__(self, module: ModuleType, name: str) -> None:
         self._place = (module, name)
 
+    def model_validate(self, message: Mapping[str, Any], **options: Any) -> Any:
+        """Check a message by the SDK's model of all versions, and by the era's own where that refuses it.
+
+        Raises:
+            ValidationError: It is not what the era has.
+        """
+        module, name = self._place
+        if module.__name__ == _HANDSHAKE and name in _STRICTER:
+            with suppress(ValidationError):
+                return getattr(mcp_types, name).model_validate(message, **options)
+        return self._find().model_validate(message, **options)
+
     def __getattr__(self, name: str) -> Any:
         """Give what the model has."""
         if name.startswith("__"):
@@ -92,6 +119,8 @@ class LateModel:
 
     def _find(self) -> Any:
         module, name = self._place
+        if (module.__name__, name) == (_HANDSHAKE, "InitializeResult"):  # the same, without the names of later versions
+            return getattr(mcp_types, name)
         return getattr(_run(module, name), name)
 
 

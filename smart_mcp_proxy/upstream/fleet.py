@@ -17,8 +17,7 @@ from smart_mcp_proxy.models import Era, Transport
 from smart_mcp_proxy.servers import ServerConfig
 from smart_mcp_proxy.telemetry import fields, get_logger, spawn
 from smart_mcp_proxy.upstream.confinement.reach import Shelter
-from smart_mcp_proxy.upstream.http.raw_http import open_raw_http
-from smart_mcp_proxy.upstream.http.sse_session import open_sse
+from smart_mcp_proxy.upstream.http import open_http, open_http_sse
 from smart_mcp_proxy.upstream.http_failures import TlsContext
 from smart_mcp_proxy.upstream.oauth.auth import SignIns, UnreadSignInError
 from smart_mcp_proxy.upstream.oauth.auth_bearer import Bearer
@@ -237,7 +236,7 @@ _SSE_S: Final = 10.0
 """A stream that names no address to post to may be one of something else."""
 
 
-TRANSPORTS: Final[Mapping[Transport, Opener]] = {"stdio": open_stdio, "http": open_raw_http, "sse": open_sse}
+TRANSPORTS: Final[Mapping[Transport, Opener]] = {"stdio": open_stdio, "http": open_http, "sse": open_http_sse}
 """Function that opens a session, by the transport of a server."""
 
 

@@ -313,7 +313,7 @@ class TlsContext:
         return context
 
 
-def new_transport(tls: ssl.SSLContext, proxy: HttpProxy | None) -> httpx2.AsyncHTTPTransport:
+def new_transport(tls: ssl.SSLContext, proxy: HttpProxy | None) -> "httpx2.AsyncHTTPTransport":
     """Create a transport, direct or through a proxy."""
     if proxy is None:
         return httpx2.AsyncHTTPTransport(verify=tls, trust_env=False)

@@ -3,8 +3,15 @@
 import json
 import subprocess
 import sys
+from collections.abc import Iterator, Mapping
+from typing import Any
 
+import mcp_types
 import pytest
+from mcp_types import methods
+from pydantic import ValidationError
+
+from smart_mcp_proxy.fastmcp_compat.packages import _STRICTER
 
 COMPARE = """
 import json, sys
@@ -38,6 +45,8 @@ named.append(elicitation._PRIMITIVE_SCHEMA_ADAPTER.validate_python({"type": "boo
 named.append(request_state.AESGCMRequestStateCodec([b"k" * 32]).unseal.__name__)
 for table in (methods.CLIENT_REQUESTS, methods.CLIENT_NOTIFICATIONS, methods.SERVER_RESULTS, methods.CLIENT_RESULTS):
     for (method, version), model in table.items():
+        if (method, table) == ("initialize", methods.SERVER_RESULTS):
+            continue  # what it makes of answers that we give is compared below
         named.append([method, version, len(json.dumps(methods._adapter(model).json_schema()))])
 for version in ("2025-11-25", "2026-07-28"):
     for name in (1, "x"):
@@ -46,13 +55,25 @@ for version in ("2025-11-25", "2026-07-28"):
         except Exception as exc:
             named.append(str(exc))
     named.append(methods.serialize_server_result("tools/call", version, {"content": [], "resultType": "complete"}))
+offers = {
+    "completions": {}, "experimental": {"a": {}}, "logging": {}, "prompts": {"listChanged": True}, "tools": {},
+    "resources": {"subscribe": True, "listChanged": False}, "tasks": {"list": {}, "requests": {"tools": {"call": {}}}},
+}
+icon = {"src": "data:x", "mimeType": "image/png", "sizes": ["48x48"], "theme": "dark"}
+server = {"name": "a", "version": "1", "title": "t", "description": "d", "websiteUrl": "https://a", "icons": [icon]}
+answer = {"protocolVersion": "2025-11-25", "capabilities": offers, "serverInfo": server, "instructions": "x"}
+for each in (answer, {**answer, "capabilities": {}, "instructions": None}, {**answer, "serverInfo": None}):
+    try:
+        named.append(methods.serialize_server_result("initialize", "2025-11-25", each))
+    except Exception as exc:
+        named.append(str(exc))
 left = [name for name, module in sys.modules.items() if type(module) is LateModule]
 print(json.dumps([taken, named, missing, late, has_client, left, sorted(set(mcp.__all__) - set(vars(mcp)))]))
 """
 LATE = [
     "mcp", "mcp.client", "mcp.server", "mcp.server.request_state", "mcp_types._v2025_11_25", "mcp_types._v2026_07_28",
-    "joserfc.jwk", "joserfc.jws", "joserfc.jwt", "jwt", "yaml", "jsonschema_rs", "regress", "rich.console",
-    "rich.logging", "sse_starlette", "uvicorn",
+    "joserfc.jwk", "joserfc.jws", "joserfc.jwt", "jwt", "httpx2", "dotenv", "opentelemetry.propagate", "yaml",
+    "jsonschema_rs", "regress", "rich.console", "rich.logging", "sse_starlette", "uvicorn",
 ]  # fmt: skip
 
 
@@ -69,5 +90,75 @@ def test_what_runs_late_is_the_same() -> None:
     assert late[2] == [False, False, False]
     assert late[3] == LATE
     assert (late[4], plain[3], plain[4]) == (False, [], True)
-    assert late[5] == ["joserfc.jwt", "jwt", "sse_starlette"]
+    assert late[5] == ["joserfc.jwt", "jwt", "dotenv", "opentelemetry.propagate", "sse_starlette"]
     assert late[6] == []
+
+
+META = {"progressToken": "a", "other": 1}
+ICON = {"src": "data:x", "mimeType": "image/png", "sizes": ["48x48"], "theme": "dark", "other": 1}
+WHO = {"name": "a", "version": "1", "title": "t", "description": "d", "websiteUrl": "https://a", "icons": [ICON]}
+TASKS = {"list": {}, "cancel": {}, "requests": {"sampling": {"createMessage": {}}, "elicitation": {"create": {}}}}
+ABILITIES = {
+    "experimental": {"a": {}},
+    "roots": {"listChanged": True},
+    "sampling": {"context": {}, "tools": {}},
+    "elicitation": {"form": {}, "url": {}},
+    "tasks": TASKS,
+    "extensions": {"a": {}},
+    "other": 1,
+}
+FULL: Mapping[str, Mapping[str, Any]] = {
+    "initialize": {"protocolVersion": "2025-11-25", "capabilities": ABILITIES, "clientInfo": WHO, "_meta": META},
+    "notifications/initialized": {"_meta": META},
+    "ping": {"_meta": META, "other": 1},
+    "tools/call": {"name": "a", "arguments": {"b": [1]}, "task": {"ttl": 5}, "inputResponses": {}, "_meta": META},
+    "tools/list": {"cursor": "a", "_meta": META},
+    "prompts/list": {"cursor": "a", "_meta": META},
+    "resources/list": {"cursor": "a", "_meta": META},
+    "resources/templates/list": {"cursor": "a", "_meta": META},
+    "logging/setLevel": {"level": "debug", "_meta": META},
+}
+"""A message of each method with all that it may have."""
+
+
+def vary(value: Any) -> Iterator[Any]:
+    """The value, and versions in which one part, however deep, is missing or of another type."""
+    yield from (value, None, 0, 1.5, True, "x", "", [], {}, ["x"], {"x": 1}, -1, 10**30)
+    if isinstance(value, dict):
+        for key in value:
+            yield {name: each for name, each in value.items() if name != key}
+            yield from ({**value, key: changed} for changed in vary(value[key]))
+    if isinstance(value, list):
+        yield from ([*value[:at], changed, *value[at + 1 :]] for at in range(len(value)) for changed in vary(value[at]))
+
+
+def takes(model: Any, message: Mapping[str, Any]) -> bool:
+    """Whether the model has no objection."""
+    try:
+        model.model_validate(message, by_name=False)
+    except ValidationError:
+        return False
+    return True
+
+
+@pytest.mark.parametrize("method", sorted(FULL))
+def test_the_model_of_all_versions_takes_nothing_that_the_eras_does_not(method: str) -> None:
+    """The other way round it may: of those messages the era's own model decides."""
+    table = (
+        methods.CLIENT_REQUESTS if (method, "2025-11-25") in methods.CLIENT_REQUESTS else methods.CLIENT_NOTIFICATIONS
+    )
+    own = table[method, "2025-11-25"]
+    free = getattr(mcp_types, own.__name__)
+    taken = 0
+    for params in vary(FULL[method]):
+        message = {"jsonrpc": "2.0", "id": 0, "method": method, "params": params}
+        if takes(free, message):
+            taken += 1
+            assert takes(own, message), message
+    assert taken > 5
+
+
+def test_every_message_that_is_taken_so_is_varied() -> None:
+    """The list has nothing that the test above does not try."""
+    models = {**methods.CLIENT_REQUESTS, **methods.CLIENT_NOTIFICATIONS}
+    assert {models[method, "2025-11-25"].__name__ for method in FULL} == _STRICTER

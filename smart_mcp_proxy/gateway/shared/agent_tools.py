@@ -4,7 +4,7 @@ import inspect
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Coroutine, Hashable, Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass
-from functools import cache
+from functools import cache, cached_property
 from typing import Any, ClassVar, Final, Generic, TypeGuard, TypeVar, get_args, get_origin
 
 import msgspec
@@ -240,8 +240,6 @@ class OwnTools:
         is_always_loaded: Whether clients that defer tools are asked to show these from the start.
         instructions: Instructions for a model at connection, as of now; a look-up.
         by_name: The tools.
-        definitions: As `tools/list` shows them, in either era.
-        schemas: Their input schemas, by name.
     """
 
     tools: Sequence[AgentTool[Any]] = ()
@@ -251,11 +249,17 @@ class OwnTools:
 
     def __post_init__(self) -> None:
         self.by_name = {tool.name: tool for tool in self.tools}
+
+    @cached_property
+    def definitions(self) -> list[dict[str, Any]]:
+        """The tools as `tools/list` shows them, in either era."""
         more = {"_meta": dict(ALWAYS_LOAD)} if self.is_always_loaded else {}
-        self.definitions = [tool.definition() | more for tool in self.tools]
-        self.schemas: Mapping[str, Mapping[str, Any]] = {
-            definition["name"]: definition["inputSchema"] for definition in self.definitions
-        }
+        return [tool.definition() | more for tool in self.tools]
+
+    @cached_property
+    def schemas(self) -> dict[str, Mapping[str, Any]]:
+        """Their input schemas, by name."""
+        return {definition["name"]: definition["inputSchema"] for definition in self.definitions}
 
 
 def _describe_problem(problem: ErrorDetails) -> str:

@@ -5,7 +5,7 @@ import time
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
-from typing import Final
+from typing import TYPE_CHECKING, Final
 from urllib.parse import quote
 
 import msgspec
@@ -19,10 +19,12 @@ from smart_mcp_proxy.upstream.addresses import resolve_host
 from smart_mcp_proxy.upstream.http_failures import TlsContext
 from smart_mcp_proxy.upstream.oauth.auth_bearer import Bearer
 from smart_mcp_proxy.upstream.oauth.auth_exchange import ExchangedBearer
-from smart_mcp_proxy.upstream.oauth.auth_flow import SignInFlow
 from smart_mcp_proxy.upstream.oauth.auth_http import AuthHttp, Resolve
-from smart_mcp_proxy.upstream.oauth.auth_provider import Browser
 from smart_mcp_proxy.upstream.oauth.auth_store import RememberingStore, SignIn, SignInFiles, SignInStore
+
+if TYPE_CHECKING:
+    from smart_mcp_proxy.upstream.oauth.auth_flow import SignInFlow
+    from smart_mcp_proxy.upstream.oauth.auth_provider import Browser
 
 _log = get_logger("upstream")
 
@@ -153,7 +155,7 @@ class SignIns:
             self._bearers[config.name, config.person] = Bearer(config, self._flow(config), self.store, self._now)
             self._is_used.set()
 
-    async def authorize_server(self, config: ServerConfig, browser: Browser | None) -> SignIn:
+    async def authorize_server(self, config: ServerConfig, browser: "Browser | None") -> SignIn:
         """Signs in anew and stores it; gateways that run take it up within 2 s.
 
         Args:
@@ -265,6 +267,9 @@ class SignIns:
             return []
         return [bearer for bearer, stamp in zip(bearers, stamps, strict=True) if stamp != bearer.stamp]
 
-    def _flow(self, config: ServerConfig) -> SignInFlow:
+    def _flow(self, config: ServerConfig) -> "SignInFlow":
+        # Here and not above: the flows of the SDK take a thirtieth of a start, and few servers ask for a sign-in.
+        from smart_mcp_proxy.upstream.oauth.auth_flow import SignInFlow
+
         http = AuthHttp(config.name, config.url, self._tls, self._resolve)
         return SignInFlow(config, http, self._now, self.build_person_hint(config))

@@ -6,16 +6,18 @@ import time
 from collections.abc import Callable
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass, field
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 import msgspec
 
 from smart_mcp_proxy.errors import ConfigError, UpstreamAuthError, UpstreamError
 from smart_mcp_proxy.servers import ServerConfig
 from smart_mcp_proxy.telemetry import await_shielded, get_logger, secrets_hidden, spawn
-from smart_mcp_proxy.upstream.oauth.auth_flow import EndedSignInError, SignInFlow
 from smart_mcp_proxy.upstream.oauth.auth_proofs import Proofs
-from smart_mcp_proxy.upstream.oauth.auth_store import RememberingStore, SignIn, Stamp
+from smart_mcp_proxy.upstream.oauth.auth_store import EndedSignInError, RememberingStore, SignIn, Stamp
+
+if TYPE_CHECKING:
+    from smart_mcp_proxy.upstream.oauth.auth_flow import SignInFlow
 
 _AHEAD_S: Final = 300.0
 _AHEAD_SHARE: Final = 0.2
@@ -62,7 +64,7 @@ class Bearer:
     """
 
     config: ServerConfig
-    flow: SignInFlow
+    flow: "SignInFlow"
     store: RememberingStore
     now: Callable[[], float] = time.time
     rng: random.Random = field(default_factory=random.Random)

@@ -36,7 +36,7 @@ from smart_mcp_proxy.upstream.oauth.auth_provider import (
     provider_after,
     with_resource,
 )
-from smart_mcp_proxy.upstream.oauth.auth_store import SignIn
+from smart_mcp_proxy.upstream.oauth.auth_store import EndedSignInError, SignIn
 
 _MOST_SERVERS: Final = 5
 """Servers that are tried of those that a resource names."""
@@ -62,10 +62,6 @@ _PLACES_OF_OLD: Final = {"authorization": "authorize", "token": "token", "regist
 
 # The SDK logs what it raises with its traceback; we raise it on in words of our own.
 logging.getLogger("mcp.client.auth").setLevel(logging.CRITICAL + 1)
-
-
-class EndedSignInError(UpstreamAuthError):
-    """A sign-in that nothing but a new one can follow on: nobody need try to renew it again."""
 
 
 class SignInFlow:

@@ -1,5 +1,7 @@
 """HTTP for discovery, registration and tokens: addresses are resolved, judged, then used."""
 
+from __future__ import annotations
+
 import asyncio
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
@@ -44,7 +46,7 @@ class AuthHttp:
         self._resolve = resolve
         self._server_reach: AddressReach | None = None
 
-    def beside(self, url: str) -> "AuthHttp":
+    def beside(self, url: str) -> AuthHttp:
         """Create one for an address that the user configured, wherever that is."""
         return AuthHttp(self._server, url, self._tls, self._resolve)
 

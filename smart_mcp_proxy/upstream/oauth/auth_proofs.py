@@ -3,6 +3,8 @@
 Source: RFC 9449.
 """
 
+from __future__ import annotations
+
 import base64
 import hashlib
 import json
@@ -10,12 +12,14 @@ import re
 import secrets
 import time
 from collections.abc import Awaitable, Callable, Mapping
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import urlsplit
 
 import httpx2
 from joserfc import jwk, jwt
-from mcp.shared.auth import ProtectedResourceMetadata
+
+if TYPE_CHECKING:
+    from mcp.shared.auth import ProtectedResourceMetadata
 
 _ALGORITHM: Final = "ES256"
 _CURVE: Final = "P-256"

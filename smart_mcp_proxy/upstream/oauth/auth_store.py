@@ -31,6 +31,10 @@ Stamp = str | None
 """Tells one stored state from another; None where nothing is stored."""
 
 
+class EndedSignInError(UpstreamAuthError):
+    """A sign-in that nothing but a new one can follow on: nobody need try to renew it again."""
+
+
 class SignIn(msgspec.Struct, frozen=True):
     """Tokens of one sign-in and what renews them, bound to one issuer.
 
