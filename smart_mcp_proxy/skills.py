@@ -16,15 +16,15 @@ DYNAMIC: Final = "dynamic"
 MOST_FILES: Final = 512
 MOST_BYTES: Final = 16 << 20
 """Source: https://modelcontextprotocol.io/seps/2640-skills-extension"""
-_DIGEST: Final = re.compile(r"sha256:[0-9a-f]{64}")
+_DIGEST: Final = r"sha256:[0-9a-f]{64}"
 _SHOWN_CHARS: Final = 80
-_FENCED: Final = re.compile(r"\A\ufeff?---[ \t]*\r?\n(.*?)^---[ \t]*\r?$", re.DOTALL | re.MULTILINE)
+_FENCED: Final = r"(?ms)\A\ufeff?---[ \t]*\r?\n(.*?)^---[ \t]*\r?$"
 _FRONTMATTER_CHARS: Final = 16_384
 _MOST_BRACKETS: Final = 200
 """Opened in a frontmatter; the parser takes seconds for thousands within each other."""
 """A description has 1,024 at most; reading more than this takes long. Source: https://agentskills.io/specification"""
 _NAMED_FIELDS: Final = 3
-_MIDNIGHT: Final = re.compile(r"T00:00:00(?:\.0+)?(?:Z|\+00:00)")
+_MIDNIGHT: Final = r"T00:00:00(?:\.0+)?(?:Z|\+00:00)"
 _BOOLEANS: Final[Mapping[str, bool]] = {
     **dict.fromkeys(("true", "yes", "on"), True),
     **dict.fromkeys(("false", "no", "off"), False),
@@ -103,7 +103,7 @@ def _file_problem(root: str, file: Any) -> str | None:
     inner = unquote(uri.removeprefix(f"{root}/")).split("/")
     if not is_inside(root, uri) or not {"", ".", ".."}.isdisjoint(inner):
         return f"its file {shown} is outside of its directory"
-    if not isinstance(digest := file.get("digest"), str) or not _DIGEST.fullmatch(digest):
+    if not isinstance(digest := file.get("digest"), str) or not re.fullmatch(_DIGEST, digest):
         return f"its file {shown} has no sha256 digest"
     size = file.get("size")
     if not isinstance(size, int) or isinstance(size, bool) or size < 0:
@@ -120,7 +120,7 @@ def frontmatter_problem(text: str, stated: Mapping[str, Any]) -> str | None:
 
     Source: https://modelcontextprotocol.io/seps/2640-skills-extension
     """
-    fenced = _FENCED.match(text[:_FRONTMATTER_CHARS])
+    fenced = re.match(_FENCED, text[:_FRONTMATTER_CHARS])
     if fenced is None:
         return "does not begin with frontmatter"
     if fenced[1].count("[") + fenced[1].count("{") > _MOST_BRACKETS:
@@ -157,7 +157,7 @@ def _is_same(node: "yaml.Node", stated: Any) -> bool:
     text, kind = str(node.value), node.tag.rpartition(":")[2]
     if isinstance(stated, str):
         is_date = kind == "timestamp" and stated.startswith(text)
-        return text == stated or (is_date and _MIDNIGHT.fullmatch(stated.removeprefix(text)) is not None)
+        return text == stated or (is_date and re.fullmatch(_MIDNIGHT, stated.removeprefix(text)) is not None)
     if stated is None or isinstance(stated, bool):
         return kind == "null" if stated is None else kind == "bool" and _BOOLEANS.get(text.lower()) is stated
     return isinstance(stated, int | float) and kind in ("int", "float") and stated in _numbers(text)

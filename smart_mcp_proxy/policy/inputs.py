@@ -36,7 +36,7 @@ _HARMLESS_FORMATS: Final = frozenset({"email", "uri", "date", "date-time"})
 """Formats of texts that are no secret.
 
 Source: https://modelcontextprotocol.io/specification/2026-07-28/client/elicitation"""
-_SECRET_WORDS: Final = re.compile(
+_SECRET_WORDS: Final = (
     r"\b(?:pass ?(?:word|phrase|code)s?|passwd|pwd|pin (?:code|number)|credentials?|cvv|cvc|totp|otp|mnemonic|"
     r"(?:api|access|private|secret|ssh|signing|encryption|recovery) ?keys?|client secrets?|secret (?:value|string)s?|"
     r"(?:api|access|auth|authentication|authorization|bearer|refresh|session|security|oauth|personal access) ?tokens?|"
@@ -58,7 +58,7 @@ _SECRET_PARTS: Final = (
     "पासवर्ड",
 )
 """The same where words are not found by their ends."""
-_SECRET_NAMES: Final = re.compile(r"(?:^| )(?:token|secret|pin|pass)s?$")
+_SECRET_NAMES: Final = r"(?:^| )(?:token|secret|pin|pass)s?$"
 """Last words of a field's name that say it there, and mean many other things in a sentence."""
 
 
@@ -187,13 +187,13 @@ def _is_secret_field(name: str, field: Mapping[str, Any]) -> bool:
     if field.get("format") == "password" or field.get("writeOnly") is True:
         return True
     plain_name = _plain(name)
-    if _SECRET_NAMES.search(plain_name) and field.get("type") != "integer":
+    if re.search(_SECRET_NAMES, plain_name) and field.get("type") != "integer":
         return True
     return any(map(_names_secret, (plain_name, *_texts(field))))
 
 
 def _names_secret(plain: str) -> bool:
-    return _SECRET_WORDS.search(plain) is not None or any(_plain(part) in plain for part in _SECRET_PARTS)
+    return re.search(_SECRET_WORDS, plain) is not None or any(_plain(part) in plain for part in _SECRET_PARTS)
 
 
 def _texts(field: Mapping[str, Any]) -> Iterator[str]:

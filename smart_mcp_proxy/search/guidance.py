@@ -11,16 +11,13 @@ _NOT_FOR: Final = rf"""
     | \bnot\s+(?:(?:meant|intended|suitable|designed|appropriate|useful)\s+)?for\b"""
 _SENTENCE: Final = r"(?:[^.;!\n(]|\.(?=\w)|\([^()\n]*\))*"
 """The rest of one, with what stands in brackets."""
-_SENT: Final = re.compile(
-    rf"""
+_SENT: Final = rf"""(?ix)
       \b(?:when\s+)?not\s+(?:to\s+use|for)\b[^\n:]{{0,30}}:[ \t]*(?:\n[ \t]*(?:[-*\u2022]|\d+[.)])[^\n]*)+   # a list
     | (?:{_NOT_FOR}){_SENTENCE}
     | \((?:use|prefer)\s[^()]{{1,120}}\)
     | (?<![^.;!\n])[^\S\n]*for\s[^.;!\n]{{1,160}}?\buse\s+(?!this\b|it\b)[^.;!\n]{{1,80}}?\binstead\b
     | \buse\s+(?!this\b|it\b)[`'"]?[\w./:-]+[`'"]?{_KIND}\s+instead\b(?!\s+of\b)
-    """,
-    re.IGNORECASE | re.VERBOSE,
-)
+    """
 
 
 def read_purpose(description: str) -> str:
@@ -31,4 +28,4 @@ def read_purpose(description: str) -> str:
     folded = description.lower()
     if not any([words in folded for words in _MAY_SEND]):  # noqa: C419  (a generator is dearer)
         return description
-    return _SENT.sub(" ", description)
+    return re.sub(_SENT, " ", description)

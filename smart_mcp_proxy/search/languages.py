@@ -8,15 +8,15 @@ from typing import Final
 
 _READ_CHARS: Final = 1_000
 _SCRIPTS: Final = (
-    ("Japanese", re.compile(r"[\u3040-\u30ff]")),
-    ("Korean", re.compile(r"[\uac00-\ud7af\u1100-\u11ff]")),
-    ("Chinese", re.compile(r"[\u4e00-\u9fff]")),
-    ("Russian or another language in Cyrillic", re.compile(r"[\u0400-\u04ff]")),
-    ("Greek", re.compile(r"[\u0370-\u03ff]")),
-    ("Arabic or another language in its script", re.compile(r"[\u0600-\u06ff]")),
-    ("Hebrew", re.compile(r"[\u0590-\u05ff]")),
-    ("Hindi or another language in Devanagari", re.compile(r"[\u0900-\u097f]")),
-    ("Thai", re.compile(r"[\u0e00-\u0e7f]")),
+    ("Japanese", r"[\u3040-\u30ff]"),
+    ("Korean", r"[\uac00-\ud7af\u1100-\u11ff]"),
+    ("Chinese", r"[\u4e00-\u9fff]"),
+    ("Russian or another language in Cyrillic", r"[\u0400-\u04ff]"),
+    ("Greek", r"[\u0370-\u03ff]"),
+    ("Arabic or another language in its script", r"[\u0600-\u06ff]"),
+    ("Hebrew", r"[\u0590-\u05ff]"),
+    ("Hindi or another language in Devanagari", r"[\u0900-\u097f]"),
+    ("Thai", r"[\u0e00-\u0e7f]"),
 )
 """Japanese first: it has Chinese characters, too."""
 
@@ -81,7 +81,7 @@ def _language(text: str) -> str | None:
 def _script(text: str, letters: int) -> str | None:
     """The language or languages of a script that a third of the letters are in."""
     for name, script in _SCRIPTS:
-        found = len(script.findall(text))
+        found = len(re.findall(script, text))
         if found and 3 * found >= letters:
             return name
     return None

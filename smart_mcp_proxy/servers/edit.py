@@ -14,7 +14,7 @@ from smart_mcp_proxy.servers.jsonc import parse_jsonc
 _BLANK = re.compile(r"(?:\s|//[^\n]*|/\*.*?\*/)*", re.DOTALL)
 _STRING = re.compile(r'"(?:[^"\\]|\\.)*"', re.DOTALL)
 _SCALAR = re.compile(r'"(?:[^"\\]|\\.)*"|[^\s,\]}/]+', re.DOTALL)
-_INDENT = re.compile(r"^([ \t]+)\S", re.MULTILINE)
+_INDENT = r"(?m)^([ \t]+)\S"
 _LINE_BLANKS = " \t"
 _CLOSERS = {"{": "}", "[": "]"}
 _DEFAULT_INDENT = "  "
@@ -133,7 +133,7 @@ class _Rewriting:
     def __init__(self, text: str) -> None:
         self._text = text
         self._newline = "\r\n" if "\r\n" in text else "\n"
-        indented = _INDENT.search(text)
+        indented = re.search(_INDENT, text)
         self._unit = indented[1] if indented else _DEFAULT_INDENT
 
     def changes(self, node: _Node, old: Any, new: Any) -> list[_Edit]:

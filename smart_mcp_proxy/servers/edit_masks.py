@@ -11,9 +11,9 @@ from smart_mcp_proxy.servers.edit import is_same
 MASK = "***"
 
 _REFERENCE = r"\$\{[^}]*\}"
-_REFERENCES = re.compile(rf"(?:(?:Bearer|Basic|Token)\s+)?(?:{_REFERENCE})+", re.IGNORECASE)
+_REFERENCES = rf"(?i)(?:(?:Bearer|Basic|Token)\s+)?(?:{_REFERENCE})+"
 """A value that only refers to secrets shows none."""
-_DEFAULT = re.compile(r"(\$\{[^}]*?:-)[^}]+\}")
+_DEFAULT = r"(\$\{[^}]*?:-)[^}]+\}"
 _HIDDEN_OBJECTS = frozenset({"env", "headers"})
 _PLAIN_VARIABLES = frozenset(
     {
@@ -23,12 +23,12 @@ _PLAIN_VARIABLES = frozenset(
         *("npm_config_cache", "PORT", "HOST", "DEBUG"),
     }
 )
-_PLAIN_VALUE = re.compile(r"[\w.,:+@~/ -]*")
+_PLAIN_VALUE = r"[\w.,:+@~/ -]*"
 _PLAIN_CHARS = 4_096
-_PLACE_VARIABLE = re.compile(r"(?:^|_)(?:PATH|DIR|DIRECTORY|FOLDER|ROOT|FILE)\Z", re.I)
-_PLACE = re.compile(r"(?:~?/|[A-Za-z]:[\\/])[\w.,:+@~/\\ -]*")
-_SECRET_WORDS = re.compile(
-    r"token|secret|passw|pwd|credential|auth|cookie|signature|(?:^|[-_.])(?:api|access|private)?[-_]?key", re.I
+_PLACE_VARIABLE = r"(?i)(?:^|_)(?:PATH|DIR|DIRECTORY|FOLDER|ROOT|FILE)\Z"
+_PLACE = r"(?:~?/|[A-Za-z]:[\\/])[\w.,:+@~/\\ -]*"
+_SECRET_WORDS = (
+    r"(?i)token|secret|passw|pwd|credential|auth|cookie|signature|(?:^|[-_.])(?:api|access|private)?[-_]?key"
 )
 """In the name of a key or of a program's option."""
 _PUBLIC_NAMES = frozenset(
@@ -36,7 +36,7 @@ _PUBLIC_NAMES = frozenset(
     | {"token_url", "issuer_token_url", "subject_token_type"}
 )
 """They sound like secrets and are none; what is inside the first is looked at by itself."""
-_OPTION = re.compile(r"(-{1,2}[^=\s]+|[A-Za-z_][A-Za-z0-9_]*)=(.*)", re.DOTALL)
+_OPTION = r"(?s)(-{1,2}[^=\s]+|[A-Za-z_][A-Za-z0-9_]*)=(.*)"
 _HEADER_OPTIONS = frozenset({"-H", "--header"})
 _USER_OPTIONS = frozenset({"-u", "--user"})
 """Followed by `NAME:PASSWORD`; without a colon it is a user's name, or the script after Python's `-u`."""
@@ -45,16 +45,14 @@ _SECRET_NAME = (
 )
 """Never tried twice at the same place: texts may be long, and made to be slow."""
 _NEXT_NAME = r"""[;,]\s*["']?[\w.-]+(?: [\w.-]+){0,2}["']?\s?[=:]"""
-_NAMED_VALUE = re.compile(
-    rf"""({_SECRET_NAME}["']?\s?(?:=|:(?!//))\s?["']?)(.*?)(?={_NEXT_NAME}|\Z)""", re.I | re.DOTALL
-)
+_NAMED_VALUE = rf"""(?is)({_SECRET_NAME}["']?\s?(?:=|:(?!//))\s?["']?)(.*?)(?={_NEXT_NAME}|\Z)"""
 """`NAME: value` or `NAME=value` inside a text, as in headers and connection strings, up to the next name."""
-_NAMED_IN_URL = re.compile(rf"([;,]{_SECRET_NAME}=)([^;?#]+)", re.I)
-_SCHEMED_VALUE = re.compile(r"\b((?:Bearer|Basic)\s+)(\S+)", re.I)
-_HEADER = re.compile(r"([^:]*:\s*)(.*)", re.DOTALL)
-_BARE_SECRET = re.compile(r"(?:sk|pk|rk|ghp|gho|ghs|github_pat|glpat|xox[a-z]|AKIA|AIza|eyJ)[-_A-Za-z0-9.]{12,}")
+_NAMED_IN_URL = rf"(?i)([;,]{_SECRET_NAME}=)([^;?#]+)"
+_SCHEMED_VALUE = r"(?i)\b((?:Bearer|Basic)\s+)(\S+)"
+_HEADER = r"(?s)([^:]*:\s*)(.*)"
+_BARE_SECRET = r"(?:sk|pk|rk|ghp|gho|ghs|github_pat|glpat|xox[a-z]|AKIA|AIza|eyJ)[-_A-Za-z0-9.]{12,}"
 """Beginnings of the tokens of well-known services."""
-_URL = re.compile(r"[A-Za-z][A-Za-z0-9+.-]{0,30}://\S+")  # bounded, so that its time grows with the text alone
+_URL = r"[A-Za-z][A-Za-z0-9+.-]{0,30}://\S+"  # bounded, so that its time grows with the text alone
 _OPAQUE_CHARS = 20
 """A part of an address that is as long and mixes letters with digits is taken for a token: some services hand out
 addresses that are their own password."""
@@ -95,7 +93,9 @@ def extract_masked_secrets(value: Any, shown: Any) -> Iterator[str]:
 
 
 def _mask_member(key: str, value: Any, *, is_secret: bool = False) -> Any:
-    is_secret = is_secret or key in _HIDDEN_OBJECTS or (key not in _PUBLIC_NAMES and bool(_SECRET_WORDS.search(key)))
+    is_secret = (
+        is_secret or key in _HIDDEN_OBJECTS or (key not in _PUBLIC_NAMES and bool(re.search(_SECRET_WORDS, key)))
+    )
     if isinstance(value, Mapping):
         return {
             name: inner if key == "env" and is_plain(name, inner) else _mask_member(name, inner, is_secret=is_secret)
@@ -118,14 +118,14 @@ def is_plain(name: str, value: Any) -> bool:
     if not isinstance(value, str) or len(value) > _PLAIN_CHARS or "${" in value or _mask_text(value) != value:
         return False
     if name in _PLAIN_VARIABLES:
-        return _PLAIN_VALUE.fullmatch(value) is not None
-    is_place = _PLACE_VARIABLE.search(name) is not None and not _SECRET_WORDS.search(name)
-    return is_place and _PLACE.fullmatch(value) is not None and not any(map(_is_opaque, value.split("/")))
+        return re.fullmatch(_PLAIN_VALUE, value) is not None
+    is_place = re.search(_PLACE_VARIABLE, name) is not None and not re.search(_SECRET_WORDS, name)
+    return is_place and re.fullmatch(_PLACE, value) is not None and not any(map(_is_opaque, value.split("/")))
 
 
 def _mask_value(value: str) -> str:
-    if not value or _REFERENCES.fullmatch(value):
-        return _DEFAULT.sub(rf"\1{MASK}}}", value)
+    if not value or re.fullmatch(_REFERENCES, value):
+        return re.sub(_DEFAULT, rf"\1{MASK}}}", value)
     return MASK
 
 
@@ -137,7 +137,7 @@ def _mask_words(words: Sequence[Any]) -> list[Any]:
         if isinstance(word, Mapping):
             found.append(mask_entry(word))
         elif not isinstance(word, str):
-            found.append(MASK if _SECRET_WORDS.search(option) else word)
+            found.append(MASK if re.search(_SECRET_WORDS, option) else word)
         else:
             found.append(_mask_word(option, word))
         option = word if _is_option(word) else ""
@@ -148,7 +148,7 @@ def _mask_word(option: str, word: str) -> str:
     """An argument that comes behind an option, or behind none."""
     if option and not word.startswith("-") and (hidden := _mask_option(option, word)) is not None:
         return hidden
-    both = _OPTION.fullmatch(word)
+    both = re.fullmatch(_OPTION, word)
     if both is None:
         return _mask_text(word)
     hidden = _mask_option(both[1], both[2])
@@ -158,25 +158,25 @@ def _mask_word(option: str, word: str) -> str:
 def _mask_option(option: str, value: str) -> str | None:
     """The value of a program's option; None if that option takes no secret."""
     if option in _HEADER_OPTIONS:
-        header = _HEADER.fullmatch(value)
+        header = re.fullmatch(_HEADER, value)
         return _mask_value(value) if header is None else header[1] + _mask_value(header[2])
-    is_secret = _SECRET_WORDS.search(option) or (option in _USER_OPTIONS and ":" in value)
+    is_secret = re.search(_SECRET_WORDS, option) or (option in _USER_OPTIONS and ":" in value)
     return _mask_value(value) if is_secret else None
 
 
 def _mask_text(text: str) -> str:
     """Mask the secrets that a text carries: by their names, in addresses, or by their look."""
     pieces, at = [], 0
-    for found in _URL.finditer(text):
-        address = _NAMED_IN_URL.sub(_mask_second, _mask_url(found[0]))
+    for found in re.finditer(_URL, text):
+        address = re.sub(_NAMED_IN_URL, _mask_second, _mask_url(found[0]))
         pieces += [_mask_named(text[at : found.start()]), address]
         at = found.end()
     whole = "".join([*pieces, _mask_named(text[at:])])
-    return _DEFAULT.sub(rf"\1{MASK}}}", _BARE_SECRET.sub(MASK, whole))
+    return re.sub(_DEFAULT, rf"\1{MASK}}}", re.sub(_BARE_SECRET, MASK, whole))
 
 
 def _mask_named(text: str) -> str:
-    return _SCHEMED_VALUE.sub(_mask_second, _NAMED_VALUE.sub(_mask_second, text))
+    return re.sub(_SCHEMED_VALUE, _mask_second, re.sub(_NAMED_VALUE, _mask_second, text))
 
 
 def _mask_second(found: re.Match[str]) -> str:

@@ -12,13 +12,13 @@ from smart_mcp_proxy.servers.expand import references
 from smart_mcp_proxy.servers.isolation import find_project, find_script, makes_container
 from smart_mcp_proxy.servers.runner_options import find_unlisted
 
-_STEERING = re.compile(
+_STEERING = (
     r"NODE_OPTIONS|NODE_PATH|LD_.*|DYLD_.*|PYTHON.*|PERL5.*|RUBY.*|JAVA_TOOL_OPTIONS|PATH|BASH_ENV|ENV|"
     r"NPM_CONFIG_.*|UV_.*|PIP_.*|DOCKER_.*|CONTAINERS?_.*|NUGET_.*|DOTNET_.*"
 )
 """Variables by which a trusted program is made to load or start something else, and package managers to fetch it."""
 
-_ABSOLUTE = re.compile(r"(?:^|=|://)[/~]")
+_ABSOLUTE = r"(?:^|=|://)[/~]"
 
 
 def mask_unless_quarantined(entry: Mapping[str, Any]) -> dict[str, Any]:
@@ -38,7 +38,7 @@ def warnings_about(entry: Mapping[str, Any]) -> list[str]:
     steering = [
         f"The variable {name} can make the program load or start something else: look at its value."
         for name in (*(env if isinstance(env, Mapping) else ()), *_list_inherit_names(entry))
-        if _STEERING.fullmatch(name.upper())
+        if re.fullmatch(_STEERING, name.upper())
     ]
     return [*steering, *_describe_options(entry), *_describe_disclosures(entry), *_describe_reach(entry)]
 
@@ -111,7 +111,7 @@ def _describe_paths(entry: Mapping[str, Any], words: list[str], *, is_closed: bo
 
 def _describe_closed_paths(entry: Mapping[str, Any], project: Path | None) -> Iterator[str]:
     for field, text in _texts({key: entry.get(key) for key in ("args", "cwd", "env")}, ""):
-        found = _ABSOLUTE.search(text)
+        found = re.search(_ABSOLUTE, text)
         if found and not (project and _follow(text[found.end() - 1 :]).is_relative_to(project)):
             yield f"{field} names {text}: it is not open to the server; to let it, say mcpproxy server allow."
 

@@ -34,13 +34,13 @@ _NAMING_KEYS = frozenset({"command", "args", "cwd", "env"})
 _HARMLESS_KEYS = frozenset({"timeout", "pin"})
 """Keys that an agent may change of a trusted server, beside switches: anything else decides what runs, where data goes,
 or what is kept from the agent."""
-SERVER_NAME = re.compile(r"[A-Za-z0-9@][A-Za-z0-9@._/ -]{0,63}")
+SERVER_NAME = r"[A-Za-z0-9@][A-Za-z0-9@._/ -]{0,63}"
 """Names of servers that are added. The user's own file may have others; but names that look alike, or only exist to
 confuse a reader, come from elsewhere."""
 _RESERVED = frozenset({"mcpproxy", "smart-mcp-proxy"})
 _FILE_KEYS = frozenset({"mcpservers", "servers", "profiles"})
 """Keys at the top level of a server file, where servers may stand as well."""
-_NOT_ALPHANUMERIC = re.compile(r"[^a-z0-9]+")
+_NOT_ALPHANUMERIC = r"[^a-z0-9]+"
 _NEAR = 3
 _NAME_CHARS = 100
 
@@ -342,7 +342,7 @@ def _check_name(name: str, entries: Mapping[str, Any]) -> None:
             hint=f"Change it with: mcpproxy server patch {shell_word(name)}",
             code="server_exists",
         )
-    if not SERVER_NAME.fullmatch(name) or ".." in name or "__" in name or name.endswith((" ", "/")):
+    if not re.fullmatch(SERVER_NAME, name) or ".." in name or "__" in name or name.endswith((" ", "/")):
         raise RequestError(
             f"{name[:_NAME_CHARS]!r} cannot be the name of a server.",
             hint="Use up to 64 letters, digits, spaces and . _ - / @, beginning with a letter or digit, without '..' "
@@ -362,7 +362,7 @@ def _check_name(name: str, entries: Mapping[str, Any]) -> None:
 
 
 def _look(name: str) -> str:
-    return _NOT_ALPHANUMERIC.sub("-", name.casefold())
+    return re.sub(_NOT_ALPHANUMERIC, "-", name.casefold())
 
 
 def _check_entry(name: str, entry: Mapping[str, Any]) -> tuple[str, ...]:

@@ -24,19 +24,17 @@ NETWORK_HINT: Final = (
 )
 _LAST_PORT: Final = 65_535
 _NO_NETWORK: Final = "none"
-_IMAGE: Final = re.compile(r"[A-Za-z0-9][\w.:/@-]*")
+_IMAGE: Final = r"[A-Za-z0-9][\w.:/@-]*"
 """Never an option of the engine."""
 
-_HOST: Final = re.compile(
-    r"(?P<name>(?:\*\.)?[a-z0-9_-]+(?:\.[a-z0-9_-]+)*|\[[0-9a-f:.]+\])(?::(?P<port>[1-9][0-9]{0,4}))?", re.ASCII
-)
-DATABASE: Final = re.compile(r".+\.(?:db|sqlite3?|duckdb)$")
+_HOST: Final = r"(?a)(?P<name>(?:\*\.)?[a-z0-9_-]+(?:\.[a-z0-9_-]+)*|\[[0-9a-f:.]+\])(?::(?P<port>[1-9][0-9]{0,4}))?"
+DATABASE: Final = r".+\.(?:db|sqlite3?|duckdb)$"
 """Databases write beside themselves."""
-SCRIPT: Final = re.compile(r".+\.(?:py|js|mjs|cjs|ts|mts|sh|rb|jar|php|pl|wasm)$")
+SCRIPT: Final = r".+\.(?:py|js|mjs|cjs|ts|mts|sh|rb|jar|php|pl|wasm)$"
 _PROJECT_MARKS: Final = ("package.json", "pyproject.toml", "node_modules", "setup.py", "deno.json", "go.mod", ".venv")
 PACKAGES: Final = "node_modules"
 _MOST_PARENTS: Final = 4
-_OF_THIS_MACHINE: Final = re.compile(r"localhost|.*\.localhost|127\..*|::1")
+_OF_THIS_MACHINE: Final = r"localhost|.*\.localhost|127\..*|::1"
 
 IsolationDefault = Literal["auto", "none", "sandbox", "container"]
 """`auto`: a sandbox for servers that the catalog has not seen before, where the system has one."""
@@ -60,7 +58,7 @@ class NetworkHost(NamedTuple):
         Raises:
             ValueError: It is none, or of this machine without a port.
         """
-        match = _HOST.fullmatch(text.lower())
+        match = re.fullmatch(_HOST, text.lower())
         if match is None or int(match["port"] or 0) > _LAST_PORT:
             raise ValueError(text)
         host = cls(match["name"].strip("[]"), int(match["port"] or 0))
@@ -71,7 +69,7 @@ class NetworkHost(NamedTuple):
     @property
     def is_here(self) -> bool:
         """Whether it is an address of this machine alone."""
-        return _OF_THIS_MACHINE.fullmatch(self.name) is not None
+        return re.fullmatch(_OF_THIS_MACHINE, self.name) is not None
 
     def covers(self, name: str, port: int) -> bool:
         """Whether it is this host, or one below it."""
@@ -110,7 +108,7 @@ def read_isolation(entry: EntryReader) -> Isolation:
     if not inner.flag("enabled", default=True):
         return Isolation(allow=allow)
     mode = _check_mode(inner, "mode", inner.text("mode") or "container")
-    if (image := inner.text("image")) and not _IMAGE.fullmatch(image):
+    if (image := inner.text("image")) and not re.fullmatch(_IMAGE, image):
         raise ConfigError(
             f"Server {entry.server!r}: 'isolation.image' is {image!r:.80}.", hint='Write it like "node:22-slim".'
         )
@@ -212,7 +210,7 @@ def list_scripts(config: ServerConfig) -> list[str]:
     """Scripts whose projects a server reads; where `allow` alone counts, the first that is written."""
     words = [config.command, *config.args]
     if config.isolation.allow is None:
-        return [word for word in words if SCRIPT.fullmatch(word)]
+        return [word for word in words if re.fullmatch(SCRIPT, word)]
     command, args = config.raw.get("command") or config.command, config.raw.get("args") or ()
     written = [str(command), *map(str, args)] if len(args) == len(config.args) else words
     script = find_script(written)  # as it was shown: what a variable holds may be another
@@ -221,7 +219,7 @@ def list_scripts(config: ServerConfig) -> list[str]:
 
 def find_script(words: Sequence[str]) -> str:
     """Find the first script among the words of a command; empty without any."""
-    return next((word for word in words if SCRIPT.fullmatch(word) and not word.startswith("-")), "")
+    return next((word for word in words if re.fullmatch(SCRIPT, word) and not word.startswith("-")), "")
 
 
 def find_project(script: Path, home: Path) -> Path:
@@ -266,7 +264,7 @@ def explain_reach(reach: Mapping[str, Any]) -> str:
 
 def is_loose_database(path: Path) -> bool:
     """Whether a database stands in the home itself, where no sandbox opens all for its sake."""
-    return DATABASE.fullmatch(path.name) is not None and path.parent == Path.home()
+    return re.fullmatch(DATABASE, path.name) is not None and path.parent == Path.home()
 
 
 def refuse_foreign_sandbox(entry: Mapping[str, Any], keys: tuple[str, ...], server: str) -> None:

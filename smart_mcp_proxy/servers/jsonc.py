@@ -10,9 +10,9 @@ from smart_mcp_proxy.errors import ConfigError
 
 _STRING = r'"[^"\\]*(?:\\.[^"\\]*)*"?'
 """String; without an end it reaches to the end: looked for at each of its quotes it would take time by the square."""
-_COMMENTS = re.compile(rf"{_STRING}|//[^\n]*|/\*.*?\*/", re.DOTALL)
-_TRAILING_COMMAS = re.compile(rf"{_STRING}|,(?=\s*[}}\]])", re.DOTALL)
-_NOT_NEWLINE = re.compile(r"[^\n]")
+_COMMENTS = rf"(?s){_STRING}|//[^\n]*|/\*.*?\*/"
+_TRAILING_COMMAS = rf"(?s){_STRING}|,(?=\s*[}}\]])"
+_NOT_NEWLINE = r"[^\n]"
 
 _UTF16_MARKS = (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)
 
@@ -48,7 +48,7 @@ def parse_jsonc(data: bytes, source: str, limit: int = MAX_MEMBERS) -> Any:
         return _loads(text, source, limit)
     except ValueError:  # not plain JSON: read it again without what only people write
         # Blanks instead of what is removed: every position in a message stays true.
-        text = _TRAILING_COMMAS.sub(_blank, _COMMENTS.sub(_blank, text))
+        text = re.sub(_TRAILING_COMMAS, _blank, re.sub(_COMMENTS, _blank, text))
     if not text.strip():
         raise ConfigError(f"{source} is empty.", hint='Write at least: {"mcpServers": {}}')
     try:
@@ -93,7 +93,7 @@ def _decode(data: bytes, source: str) -> str:
 
 def _blank(match: re.Match[str]) -> str:
     found = match[0]
-    return found if found.startswith('"') else _NOT_NEWLINE.sub(" ", found)
+    return found if found.startswith('"') else re.sub(_NOT_NEWLINE, " ", found)
 
 
 def _refuse_constant(name: str) -> NoReturn:

@@ -46,7 +46,7 @@ _FOREIGN_SETTINGS = frozenset(
         *("check_server_repo", "quarantine_enabled", "registries", "features", "tls", "telemetry", "tokenizer"),
     }
 )
-_PROFILE_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
+_PROFILE_NAME = r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}"
 """A profile's name is a part of an address."""
 _PROFILE_LISTS = ("servers", "tools", "pin", "groups")
 _PROFILE_KEYS = (*_PROFILE_LISTS, "access")
@@ -346,7 +346,7 @@ def parse_profiles(raw: Mapping[str, Any], servers: Collection[str]) -> tuple[di
 
 def _find_profile_fault(name: str, entry: Any) -> str:
     """Fault of a profile, empty without one: half understood, it would show too much."""
-    if not _PROFILE_NAME.fullmatch(name):
+    if not re.fullmatch(_PROFILE_NAME, name):
         return "has a name that is no part of an address. Use letters, digits, '.', '_' and '-', at most 64."
     if not isinstance(entry, dict):
         return 'is not an object. Write it as NAME: {"servers": [...], "tools": [...], "pin": [...]}.'

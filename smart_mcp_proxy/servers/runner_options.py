@@ -18,9 +18,9 @@ _LISTED: Final[Mapping[str, str]] = {
     "nerdctl": _DOCKER,
 }
 """By program; a pattern for an option with its value."""
-_ALONE: Final = re.compile(
-    r"-(?:it|ti|[tdP])|--(?:privileged|tty|detach|publish-all|offline|refresh|force|prefer-\w+|no-(?!.*package)[\w-]+|.*=.*)",
-    re.DOTALL,
+_ALONE: Final = (
+    r"(?s)-(?:it|ti|[tdP])|--(?:privileged|tty|detach|publish-all|offline|refresh|force|prefer-\w+|"
+    r"no-(?!.*package)[\w-]+|.*=.*)"
 )
 """Options that are not listed and take no word as their value; of any other the next word may be that."""
 
@@ -49,5 +49,5 @@ def find_unlisted(command: str, args: Sequence[str]) -> Iterator[str]:
         is_pair = not is_alone and may_be_passed(program, args[at : at + 2])
         if not is_alone and not is_pair:
             yield args[at]
-            is_pair = not _ALONE.fullmatch(args[at]) and not "".join(args[at + 1 : at + 2]).startswith("-")
+            is_pair = not re.fullmatch(_ALONE, args[at]) and not "".join(args[at + 1 : at + 2]).startswith("-")
         at += 2 if is_pair else 1

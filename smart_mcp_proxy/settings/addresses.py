@@ -11,22 +11,22 @@ from smart_mcp_proxy.models import ROLES
 DATABASE_SCHEMES = ("postgresql", "postgres")
 """Schemes of the catalog's stores."""
 
-_ORIGIN = re.compile(r"https?://[a-z0-9.\-\[\]:]+")
+_ORIGIN = r"https?://[a-z0-9.\-\[\]:]+"
 """As browsers write it: scheme, host, a port that is not the usual one; no path."""
-_USER = re.compile(r"[^\s=,]{1,300}(?:=(?:read|write|destructive))?")
+_USER = r"[^\s=,]{1,300}(?:=(?:read|write|destructive))?"
 """Somebody who signs in, and what is allowed to them."""
-_GROUP_ROLE = re.compile(rf"[^,]{{1,300}}=(?:{'|'.join(ROLES)})")
+_GROUP_ROLE = rf"[^,]{{1,300}}=(?:{'|'.join(ROLES)})"
 """A group of the identity provider, and the role of its people."""
 QUOTA_TIMES_S = {"minute": 60, "hour": 3_600, "day": 86_400}
-_QUOTA = re.compile(rf"[1-9][0-9]{{0,8}}/(?:{'|'.join(QUOTA_TIMES_S)})")
+_QUOTA = rf"[1-9][0-9]{{0,8}}/(?:{'|'.join(QUOTA_TIMES_S)})"
 """Calls in a time."""
-BEARER = re.compile(r"[!-~]+")
+BEARER = r"[!-~]+"
 """Text that fits an Authorization header after `Bearer `: visible ASCII without spaces."""
 
 
 def bearer_only(token: SecretStr) -> SecretStr:
     """Refuse what no Authorization header holds."""
-    if not BEARER.fullmatch(token.get_secret_value()):
+    if not re.fullmatch(BEARER, token.get_secret_value()):
         raise ValueError("not a bearer token")
     return token
 
@@ -57,7 +57,7 @@ def is_database(url: SecretStr) -> SecretStr:
 
 def are_origins(texts: tuple[str, ...]) -> tuple[str, ...]:
     """Refuse anything but whole origins: a pattern would let in pages that nobody has thought of."""
-    if not all(_ORIGIN.fullmatch(text) for text in texts):
+    if not all(re.fullmatch(_ORIGIN, text) for text in texts):
         raise ValueError("not an origin")
     return texts
 
@@ -71,14 +71,14 @@ def are_networks(texts: tuple[str, ...]) -> tuple[str, ...]:
 
 def are_users(texts: tuple[str, ...]) -> tuple[str, ...]:
     """Refuse what names nobody who could sign in."""
-    if not all(_USER.fullmatch(text) for text in texts):
+    if not all(re.fullmatch(_USER, text) for text in texts):
         raise ValueError("not users")
     return texts
 
 
 def is_quota(text: str) -> str:
     """Refuse what is no number of calls in a time."""
-    if not _QUOTA.fullmatch(text):
+    if not re.fullmatch(_QUOTA, text):
         raise ValueError("not a quota")
     return text
 
@@ -95,6 +95,6 @@ def are_group_quotas(texts: tuple[str, ...]) -> tuple[str, ...]:
 
 def are_group_roles(texts: tuple[str, ...]) -> tuple[str, ...]:
     """Refuse what gives no group a role that there is."""
-    if not all(_GROUP_ROLE.fullmatch(text) for text in texts):
+    if not all(re.fullmatch(_GROUP_ROLE, text) for text in texts):
         raise ValueError("not roles")
     return texts

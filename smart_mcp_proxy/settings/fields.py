@@ -48,7 +48,7 @@ def _from_text(value: object, info: ValidationInfo) -> object:
 
 _TRUNCATE_MIN_CHARS = 200
 """Below it, marker and tail leave no room for the head. Source: docs/design/wire-formats.md#truncation"""
-_TOOL_NAME = re.compile(r"[A-Za-z0-9_-]{1,64}")
+_TOOL_NAME = r"[A-Za-z0-9_-]{1,64}"
 """A name that every client can list; the length is that of models' programming interfaces.
 
 Source: docs/design/wire-formats.md#names-of-tools"""
@@ -69,7 +69,7 @@ def _zero_is_off(value: int | None) -> int | None:
 
 def _own_tool_name(name: str) -> str:
     # Listed names of servers' tools hold a double underscore.
-    if not _TOOL_NAME.fullmatch(name) or "__" in name or name in RESERVED_NAMES - {"proxy"}:
+    if not re.fullmatch(_TOOL_NAME, name) or "__" in name or name in RESERVED_NAMES - {"proxy"}:
         raise ValueError("not a free name")
     return name
 

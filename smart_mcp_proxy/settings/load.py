@@ -1,6 +1,7 @@
 """Loads the settings from environment and flags; its errors name every fault."""
 
 import os
+import re
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -103,7 +104,7 @@ def _take_secret_from_file(values: dict[str, object], labels: Mapping[str, str],
     except (OSError, RuntimeError, ValueError) as exc:
         reason = getattr(exc, "strerror", None) or f"it cannot be read as {'text' if is_key else 'UTF-8 text'}"
         return [f"{wrong} {'a public key in PEM' if is_key else f'the {_NOUNS[name]}'}: {reason}."]
-    if not is_key and not BEARER.fullmatch(text := text.strip()):
+    if not is_key and not re.fullmatch(BEARER, text := text.strip()):
         return [f"{wrong} one {_NOUNS[name]}: visible ASCII, no spaces."]
     values[name] = text
     return []

@@ -31,15 +31,14 @@ _CA_FILES = ("REQUESTS_CA_BUNDLE", "CURL_CA_BUNDLE", "NODE_EXTRA_CA_CERTS")
 _SAID_CHARS = 1_000
 _GONE = frozenset({400, 404, 410})
 """Statuses with which servers answer a request of a session that they no longer know, if only 404 is the protocol's."""
-_SESSION = re.compile(r"session|initiali[sz]", re.IGNORECASE)
-_UNKNOWN_SESSION = re.compile(
-    r"(?:\b(?:unknown|expired|(?:in)?valid|missing|stale|unrecogni[sz]ed|find)\b.{0,40}?|\bno (?:such |active )?)"
+_SESSION = r"(?i)session|initiali[sz]"
+_UNKNOWN_SESSION = (
+    r"(?is)(?:\b(?:unknown|expired|(?:in)?valid|missing|stale|unrecogni[sz]ed|find)\b.{0,40}?|\bno (?:such |active )?)"
     r"session"
     r"|session.{0,80}?\b(?:unknown|expired|timed out|invalid|missing|required|provided|no longer exists|inactive"
     r"|(?:not|n't) (?:found|exist|valid|active|known|recogni[sz]ed))"
     r"|\bno transport\b.{0,20}session|\bnot (?:been |yet )?initiali[sz]ed|\bbefore initiali[sz]|\binitiali[sz]e first"
-    r"|\bexpect\w* initiali[sz]e|\bnot an initiali[sz]e",
-    re.IGNORECASE | re.DOTALL,
+    r"|\bexpect\w* initiali[sz]e|\bnot an initiali[sz]e"
 )
 """Words by which servers refuse a request for its session, before they do anything with it: those of the
 official SDKs of TypeScript, Python, Java, Go, C# and Rust, and of their example servers."""
@@ -52,10 +51,10 @@ _RENEWED_HINT = (
 )
 IN_SESSION_HINT = "It refused this one request, and may have carried it out: check before repeating it."
 _UNSURE_HINT = "A new session is opened. The request may have been carried out: check before repeating it."
-_METADATA = re.compile(r"\b(?:Bearer|DPoP)\b.*\bresource_metadata\s*=\s*[\"\w]", re.IGNORECASE)
+_METADATA = r"(?i)\b(?:Bearer|DPoP)\b.*\bresource_metadata\s*=\s*[\"\w]"
 """Source: RFC 9728, section 5.1."""
-_CHALLENGE = re.compile(r'\b(error|scope)\s*=\s*(?:"([^"]*)"|([^\s,"]+))')
-_SCOPE = re.compile(r"[!#-\[\]-~]{1,200}")
+_CHALLENGE = r'\b(error|scope)\s*=\s*(?:"([^"]*)"|([^\s,"]+))'
+_SCOPE = r"[!#-\[\]-~]{1,200}"
 """A longer one is none that a person could judge. Source: RFC 6749, section 3.3"""
 
 
@@ -109,7 +108,7 @@ def refuses_session(body: bytes) -> bool:
         members = _members.decode(body)
     except (msgspec.MsgspecError, RecursionError):
         return extract_error_message(body) != ""
-    return "jsonrpc" in members and _SESSION.search(extract_error_message(body)) is not None
+    return "jsonrpc" in members and re.search(_SESSION, extract_error_message(body)) is not None
 
 
 def is_about_session(error: UpstreamError, *, has_id: bool, status: int = 0) -> bool:
@@ -122,7 +121,7 @@ def is_about_session(error: UpstreamError, *, has_id: bool, status: int = 0) -> 
     """
     if has_id and (status == 404 or (error.answer is None and (error.data or {}).get("http_status") in _GONE)):
         return True
-    return _SESSION.search(_collect_error_text(error)) is not None
+    return re.search(_SESSION, _collect_error_text(error)) is not None
 
 
 def build_lost_session_error(
@@ -155,7 +154,7 @@ def _is_refused_in_words(cause: UpstreamError, method: str) -> bool:
     """
     if method == "tools/call" and cause.answer is not None and cause.answer.has_id:
         return False
-    return _UNKNOWN_SESSION.search(_collect_error_text(cause)) is not None
+    return re.search(_UNKNOWN_SESSION, _collect_error_text(cause)) is not None
 
 
 def _collect_error_text(error: UpstreamError) -> str:
@@ -175,10 +174,10 @@ def parse_missing_scope(status: int, challenge: str) -> str:
     """
     if status != 403:
         return ""
-    named = {name: quoted or bare for name, quoted, bare in _CHALLENGE.findall(challenge)}
+    named = {name: quoted or bare for name, quoted, bare in re.findall(_CHALLENGE, challenge)}
     if named.get("error") != "insufficient_scope":
         return ""
-    return " ".join([scope for scope in named.get("scope", "").split() if _SCOPE.fullmatch(scope)][:_MOST_SCOPES])
+    return " ".join([scope for scope in named.get("scope", "").split() if re.fullmatch(_SCOPE, scope)][:_MOST_SCOPES])
 
 
 def has_sign_in_metadata(status: int, challenge: str) -> bool:
@@ -188,7 +187,7 @@ def has_sign_in_metadata(status: int, challenge: str) -> bool:
         status: Of the answer.
         challenge: Its `WWW-Authenticate`.
     """
-    return status == 401 and _METADATA.search(challenge) is not None
+    return status == 401 and re.search(_METADATA, challenge) is not None
 
 
 def build_too_long_failure(limit_bytes: int) -> HttpFailure:
@@ -356,7 +355,7 @@ def extract_error_message(body: bytes) -> str:
         members = _members.decode(body)
     except (msgspec.MsgspecError, RecursionError):
         line = " ".join(body[: _WORDS_CHARS + 1].decode(errors="replace").split())
-        return line if len(line) <= _WORDS_CHARS and "<" not in line and _UNKNOWN_SESSION.search(line) else ""
+        return line if len(line) <= _WORDS_CHARS and "<" not in line and re.search(_UNKNOWN_SESSION, line) else ""
     inner = members.get("error")
     if isinstance(inner, dict):
         members = {**members, **inner}

@@ -4,6 +4,7 @@ import json
 import os
 import subprocess
 import sys
+from collections import Counter
 from functools import cache
 from pathlib import Path
 
@@ -199,6 +200,34 @@ def test_a_gateway_in_the_background_loads_what_a_first_search_needs(tmp_path: P
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, check=True)
     assert done.stdout == b"set()\n"
+
+
+COMPILERS = """
+import json, re, sys
+compile, compilers = re.compile, []
+def noted(*given):
+    compilers.append(sys._getframe(1).f_globals["__name__"])
+    return compile(*given)
+re.compile = noted
+from smart_mcp_proxy import cli
+import smart_mcp_proxy.cli.support.loop as loop
+def run(work):
+    work.close()
+    print(json.dumps(compilers))
+    return 0
+loop.run = run
+sys.argv = ["mcpproxy", "serve", "--background"]
+cli.main()
+"""
+
+
+@pytest.mark.long  # a process that loads everything
+def test_few_patterns_are_compiled_while_the_gateway_is_loaded(tmp_path: Path) -> None:
+    """The others are texts, which are compiled when they are first used."""
+    environ = {**os.environ, "MCPPROXY_DATA_DIR": str(tmp_path / "data")}
+    done = subprocess.run([sys.executable, "-c", COMPILERS], capture_output=True, check=True, env=environ)
+    ours = [module for module in json.loads(done.stdout) if module.startswith("smart_mcp_proxy.")]
+    assert len(ours) < 90, Counter(ours)
 
 
 @pytest.mark.long  # a process that loads everything

@@ -14,9 +14,9 @@ from smart_mcp_proxy.telemetry import Activity, ActivityKind
 
 PAGE_LIMIT: Final = 1_000
 """Records of one page."""
-_PAST: Final = re.compile(r"([0-9]{1,6})([smhdw])")
+_PAST: Final = r"([0-9]{1,6})([smhdw])"
 SINCE: Final[Mapping[str, Any]] = {
-    "anyOf": [{"type": "string", "format": "date-time"}, {"type": "string", "pattern": f"^{_PAST.pattern}$"}]
+    "anyOf": [{"type": "string", "format": "date-time"}, {"type": "string", "pattern": f"^{_PAST}$"}]
 }
 """JSON schema of what `since` takes, but for dates and times without a zone, which are taken too."""
 _UNIT_S: Final = {"s": 1, "m": 60, "h": 3_600, "d": 86_400, "w": 604_800}
@@ -130,7 +130,7 @@ def moment_s(text: str, now: Callable[[], float] = time.time) -> float:
     Raises:
         RequestError: It is neither.
     """
-    if past := _PAST.fullmatch(text):
+    if past := re.fullmatch(_PAST, text):
         return now() - int(past[1]) * _UNIT_S[past[2]]
     try:
         return datetime.fromisoformat(text).timestamp()

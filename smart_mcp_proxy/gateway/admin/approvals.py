@@ -40,10 +40,10 @@ QUESTIONS_LIMIT: Final = 1_000
 """The latest questions in the activity log that definitions are compared with."""
 _LEAST_WORDS: Final = 5
 """Fewer words in a row are in many descriptions by chance."""
-_WORD: Final = re.compile(r"\w+")
-_TOKEN = re.compile(r"\s+|\w+|[^\w\s]")
+_WORD: Final = r"\w+"
+_TOKEN = r"\s+|\w+|[^\w\s]"
 """Marks one by one: a sentence behind a full stop is the same addition whatever ends the text."""
-_PLAIN_KEY = re.compile(r"[A-Za-z_][A-Za-z0-9_-]*")
+_PLAIN_KEY = r"[A-Za-z_][A-Za-z0-9_-]*"
 MOST_TOKENS = 2_000
 """Most tokens of a field on each side; comparing takes their product, so longer ones are shown whole, one by one."""
 MOST_CHARS = 100_000
@@ -392,7 +392,7 @@ def _build_pending_approval(withheld: Withheld, peers: "scanner.Peers") -> Pendi
 
 def _normalize_words(text: str) -> str:
     """The words of a text in lower case, with a space around each."""
-    return f" {' '.join(_WORD.findall(text.lower()))} "
+    return f" {' '.join(re.findall(_WORD, text.lower()))} "
 
 
 def differences(approved: Mapping[str, Any] | None, current: Mapping[str, Any]) -> tuple[FieldChange, ...]:
@@ -424,7 +424,7 @@ def _leaves(value: Any, path: Path) -> Iterator[tuple[Path, str]]:
 def _format_path(path: Path) -> str:
     text = ""
     for step in path:
-        if isinstance(step, str) and _PLAIN_KEY.fullmatch(step):
+        if isinstance(step, str) and re.fullmatch(_PLAIN_KEY, step):
             text += f".{step}"
         else:
             text += f"[{escape_unsafe(json.dumps(step, ensure_ascii=False))}]"
@@ -434,7 +434,7 @@ def _format_path(path: Path) -> str:
 def _diff_words(old: str, new: str) -> tuple[TextRun, ...]:
     if max(len(old), len(new)) > MOST_CHARS:
         return _runs(("removed", [old]), ("added", [new]))
-    before, after = _TOKEN.findall(old), _TOKEN.findall(new)
+    before, after = re.findall(_TOKEN, old), re.findall(_TOKEN, new)
     if max(len(before), len(after)) > MOST_TOKENS:
         return _runs(("removed", [old]), ("added", [new]))
     runs: list[tuple[Literal["same", "removed", "added"], list[str]]] = []

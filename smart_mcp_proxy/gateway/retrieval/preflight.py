@@ -16,7 +16,7 @@ Verdict = Literal["ok", "server_down", "waiting", "refused", "unknown", "changed
 """Result of one check: fine; its server does not answer; it waits for approval; it is switched off or out of reach;
 no tool has the name; its definition is not the one that was approved, or that the caller names."""
 NAMES_LIMIT: Final = 100
-_PINNED = re.compile(r"(?P<name>.+)@(?P<digest>sha256:[0-9a-f]{16})", re.DOTALL)
+_PINNED = r"(?s)(?P<name>.+)@(?P<digest>sha256:[0-9a-f]{16})"
 Shown = Callable[[ProxyError], Awaitable[ProxyError]]
 
 
@@ -96,7 +96,7 @@ class Preflight:
 
     async def _split_digest(self, asked: str) -> tuple[str, str]:
         """Name and digest; a tool's own name may end like a digest, and then it is one."""
-        pinned = _PINNED.fullmatch(asked)
+        pinned = re.fullmatch(_PINNED, asked)
         if pinned is None or self._visible.find(asked) is not None:
             return asked, ""
         return pinned["name"], pinned["digest"]

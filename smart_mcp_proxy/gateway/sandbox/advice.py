@@ -6,20 +6,18 @@ from typing import Final
 
 from smart_mcp_proxy.gateway.sandbox.runtimes import Language
 
-_RETURN: Final = re.compile(r"\breturn\b")
-_CALL: Final = re.compile(r"\bcall_tools?\s*\(")
-_TAKEN: Final = re.compile(r"\bawait\b|\.then\s*\(|\breturn\s+call_tools?\s*\(|=>\s*call_tools?\s*\(")
+_RETURN: Final = r"\breturn\b"
+_CALL: Final = r"\bcall_tools?\s*\("
+_TAKEN: Final = r"\bawait\b|\.then\s*\(|\breturn\s+call_tools?\s*\(|=>\s*call_tools?\s*\("
 """Code that waits for a call, or passes its promise on."""
-_LOOKS: Final[dict[Language, re.Pattern[str]]] = {
-    "javascript": re.compile(
-        r"^\s*(?:const|let|var)\s+[\w{\[]|=>|\bfunction\b\s*\w*\s*\(|\bawait\s+call_tools?\b|\bconsole\.\w+\(|^\s*//|"
-        r"\breturn\b[^\n]*;\s*$",
-        re.MULTILINE,
+_LOOKS: Final[dict[Language, str]] = {
+    "javascript": (
+        r"(?m)^\s*(?:const|let|var)\s+[\w{\[]|=>|\bfunction\b\s*\w*\s*\(|\bawait\s+call_tools?\b|\bconsole\.\w+\(|"
+        r"^\s*//|\breturn\b[^\n]*;\s*$"
     ),
-    "python": re.compile(
-        r"^\s*(?:def\s+\w+\(.*\):|(?:for|if|while|elif|try|else|with)\b.*:\s*$|import\s+\w+\s*$|from\s+\w+\s+import\b)|"
-        r"\bprint\(|\b(?:None|True|False)\b|^\s*#",
-        re.MULTILINE,
+    "python": (
+        r"(?m)^\s*(?:def\s+\w+\(.*\):|(?:for|if|while|elif|try|else|with)\b.*:\s*$|import\s+\w+\s*$|"
+        r"from\s+\w+\s+import\b)|\bprint\(|\b(?:None|True|False)\b|^\s*#"
     ),
 }
 _NAMES: Final[dict[Language, str]] = {"python": "Python", "javascript": "JavaScript"}
@@ -30,9 +28,9 @@ def advice_on_result(language: Language, code: str, *, is_null: bool) -> str:
     if language != "javascript":
         return ""
     words = []
-    if is_null and not _RETURN.search(code):
+    if is_null and not re.search(_RETURN, code):
         words.append("The script returned nothing: end it with return VALUE.")
-    if _CALL.search(code) and not _TAKEN.search(code):
+    if re.search(_CALL, code) and not re.search(_TAKEN, code):
         words.append("A call is a promise: write await call_tool(name, args). One not awaited is cancelled at the end.")
     return " ".join(words)
 
@@ -46,7 +44,7 @@ def advice_on_failure(language: Language, code: str, served: Sequence[Language])
         served: Languages that are run here.
     """
     other: Language = "python" if language == "javascript" else "javascript"
-    if not _LOOKS[other].search(code) or _LOOKS[language].search(code):
+    if not re.search(_LOOKS[other], code) or re.search(_LOOKS[language], code):
         return ""
     look = f"This looks like {_NAMES[other]}"
     if other in served:

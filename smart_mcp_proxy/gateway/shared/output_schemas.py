@@ -30,13 +30,13 @@ _KINDS: Final[Mapping[str, tuple[type, ...]]] = {
 _ONE: Final = ("additionalItems", "contains", "propertyNames", "additionalProperties", "not", "if", "then", "else")
 _MANY: Final = ("properties", "patternProperties", "dependencies", "definitions", "$defs")
 _LISTS: Final = ("anyOf", "oneOf", "allOf")
-_ANCHOR: Final = re.compile(r"[A-Za-z_][-A-Za-z0-9._]*")
-_INDEX: Final = re.compile(r"0|[1-9][0-9]{0,8}")
-_LONG_COUNT: Final = re.compile(r"\{[0-9]*,?[0-9]{10}")
+_ANCHOR: Final = r"[A-Za-z_][-A-Za-z0-9._]*"
+_INDEX: Final = r"0|[1-9][0-9]{0,8}"
+_LONG_COUNT: Final = r"\{[0-9]*,?[0-9]{10}"
 """Nothing matches so often; V8 counts up to a limit, Python's clients raise `OverflowError` when they validate."""
 _LONGEST_PATTERN: Final = 2_000
 """The reader of patterns recurses; a thread's stack holds twice as long ones, of whatever form."""
-_NEWER_SYNTAX: Final = re.compile(r"\(\?[ims-]+:|\(\?<(\w+)>.*\(\?<\1>", re.DOTALL)
+_NEWER_SYNTAX: Final = r"(?s)\(\?[ims-]+:|\(\?<(\w+)>.*\(\?<\1>"
 """Flags of a group and a name that is used twice: ES2025, which most clients do not know yet."""
 _DRAFT_07: Final = "http://json-schema.org/draft-07/schema"
 
@@ -117,7 +117,7 @@ def _check(schema: Mapping[str, Any], root: Mapping[str, Any], named: frozenset[
 
 
 def _check_pattern(pattern: str) -> None:
-    if _LONG_COUNT.search(pattern):
+    if re.search(_LONG_COUNT, pattern):
         raise _CompileError(f"its pattern {pattern[:80]!r} counts further than nine digits go")
     if not _is_ecma_pattern(pattern):
         raise _CompileError(f"its pattern {pattern[:80]!r} is none of ECMAScript's")
@@ -125,7 +125,7 @@ def _check_pattern(pattern: str) -> None:
 
 def _is_ecma_pattern(pattern: str) -> bool:
     """Whether `new RegExp(pattern, "u")` takes it, in any release of Node that clients run on."""
-    if len(pattern) > _LONGEST_PATTERN or _NEWER_SYNTAX.search(pattern):
+    if len(pattern) > _LONGEST_PATTERN or re.search(_NEWER_SYNTAX, pattern):
         return False
     try:
         regress.Regex(pattern, "u")
@@ -162,7 +162,7 @@ def _resolves(ref: str, root: Mapping[str, Any], named: frozenset[str]) -> bool:
     place: Any = root
     for part in fragment.split("/")[1:]:
         name = unquote(part).replace("~1", "/").replace("~0", "~")
-        if isinstance(place, list) and _INDEX.fullmatch(name) and int(name) < len(place):
+        if isinstance(place, list) and re.fullmatch(_INDEX, name) and int(name) < len(place):
             place = place[int(name)]
         elif isinstance(place, dict) and name in place:
             place = place[name]
@@ -189,7 +189,7 @@ def _collect_reference_names(schema: dict[str, Any]) -> frozenset[str]:
     named = set[str]()
     for inner in _iterate_objects(schema):
         for keyword in ("$anchor", "$dynamicAnchor"):
-            if isinstance(anchor := inner.get(keyword), str) and not _ANCHOR.fullmatch(anchor):
+            if isinstance(anchor := inner.get(keyword), str) and not re.fullmatch(_ANCHOR, anchor):
                 raise _CompileError(f"its '{keyword}' {anchor[:80]!r} is no name")
         name = inner.get("$id")
         if not isinstance(name, str | dict | None):  # a property may be called so

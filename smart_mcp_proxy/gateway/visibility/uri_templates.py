@@ -19,13 +19,13 @@ SKILL_SCHEME = "skill://"
 
 Source: https://modelcontextprotocol.io/seps/2640-skills-extension"""
 _COLON = "%3A"
-_SCHEME_SEGMENT = re.compile(r"([^/%]+)%3A/", re.IGNORECASE)
-_WEB = re.compile(r"https?://", re.IGNORECASE)
-_EXPRESSION = re.compile(r"\{[^{}]*\}")
-_PARTS = re.compile(r"(?:([^:/?#]*):)?(?://([^/?#]*))?([^?#]*)(\?[^#]*)?")
+_SCHEME_SEGMENT = r"(?i)([^/%]+)%3A/"
+_WEB = r"(?i)https?://"
+_EXPRESSION = r"\{[^{}]*\}"
+_PARTS = r"(?:([^:/?#]*):)?(?://([^/?#]*))?([^?#]*)(\?[^#]*)?"
 """Scheme, host, path and query. Source: RFC 3986, appendix B."""
-_SIMPLE = re.compile(r"(?:[A-Za-z0-9._~,=-]|%[0-9A-Fa-f]{2})*")
-_RESERVED = re.compile(r"(?:[A-Za-z0-9._~:/?#\[\]@!$&'()*+,;=-]|%[0-9A-Fa-f]{2})*")
+_SIMPLE = r"(?:[A-Za-z0-9._~,=-]|%[0-9A-Fa-f]{2})*"
+_RESERVED = r"(?:[A-Za-z0-9._~:/?#\[\]@!$&'()*+,;=-]|%[0-9A-Fa-f]{2})*"
 """Values that may stand for an expression: for `{name}`, and for one with an operator or, as servers use it, `{name*}`.
 
 Source: RFC 6570, sections 1.5 and 3.2"""
@@ -33,7 +33,7 @@ Source: RFC 6570, sections 1.5 and 3.2"""
 
 def is_web(uri: str) -> bool:
     """Whether a URI is one of the web, which is the same one whichever server names it."""
-    return _WEB.match(uri) is not None
+    return re.match(_WEB, uri) is not None
 
 
 def gateway_uri(server: str, uri: str) -> str:
@@ -53,7 +53,7 @@ def gateway_skill_uri(server: str, uri: str) -> str:
     Another scheme is the first segment: `repo://a/b/SKILL.md` of `docs` is `skill://docs/repo%3A/a/b/SKILL.md`.
     """
     scheme, _, path = uri.partition("://")
-    if scheme == "skill" and not _SCHEME_SEGMENT.match(path):
+    if scheme == "skill" and not re.match(_SCHEME_SEGMENT, path):
         return f"{SKILL_SCHEME}{quote(server, safe='')}/{path}"
     return f"{SKILL_SCHEME}{quote(server, safe='')}/{scheme}{_COLON}/{path}"
 
@@ -62,7 +62,7 @@ def gateway_template(server: str, template: str) -> str:
     """The template under which agents reach a server's resources; its expressions are the server's own."""
     if is_web(template) or template.startswith((UI_SCHEME, SKILL_SCHEME)):
         return gateway_uri(server, template)
-    parts, expressions = _EXPRESSION.split(template), _EXPRESSION.findall(template)
+    parts, expressions = re.split(_EXPRESSION, template), re.findall(_EXPRESSION, template)
     encoded = [quote(part, safe="") for part in parts]
     return f"{SCHEME}{quote(server, safe='')}/{_interleave_parts(encoded, expressions)}"
 
@@ -72,7 +72,7 @@ def variables(template: str) -> list[str]:
 
     An operator, names apart by commas, and behind a name `*` or `:` and a length. Source: RFC 6570, section 2.3
     """
-    names = (name for each in _EXPRESSION.findall(template) for name in each.strip("{}+#./;?&").split(","))
+    names = (name for each in re.findall(_EXPRESSION, template) for name in each.strip("{}+#./;?&").split(","))
     return [*dict.fromkeys(name.partition(":")[0].rstrip("*") for name in names if name)]
 
 
@@ -83,7 +83,7 @@ def split_gateway_uri(uri: str) -> tuple[str, str] | None:
         return (unquote(server), UI_SCHEME + rest) if server and slash and rest else None
     if uri.startswith(SKILL_SCHEME):
         server, _, path = uri.removeprefix(SKILL_SCHEME).partition("/")
-        found = _SCHEME_SEGMENT.match(path)
+        found = re.match(_SCHEME_SEGMENT, path)
         own = f"{found[1]}://{path[found.end() :]}" if found is not None else SKILL_SCHEME + path
         return (unquote(server), own) if server and path and own != SKILL_SCHEME else None
     if not uri.startswith(SCHEME):
@@ -98,7 +98,7 @@ def match(template: str, uri: str) -> tuple[str, ...] | None:
     Each expression stands for as little text as lets the rest fit. That takes time in proportion to the length of
     both, whatever a server lists.
     """
-    first, *others = _EXPRESSION.split(template)
+    first, *others = re.split(_EXPRESSION, template)
     if not others:
         return () if uri == template else None
     last = others.pop()
@@ -120,11 +120,13 @@ def fits(template: str, uri: str) -> bool:
     values = match(template, uri)
     if values is None:
         return False
-    expressions = _EXPRESSION.findall(template)
-    return all(_choose_value_pattern(each).fullmatch(value) for each, value in zip(expressions, values, strict=True))
+    expressions = re.findall(_EXPRESSION, template)
+    return all(
+        re.fullmatch(_choose_value_pattern(each), value) for each, value in zip(expressions, values, strict=True)
+    )
 
 
-def _choose_value_pattern(expression: str) -> re.Pattern[str]:
+def _choose_value_pattern(expression: str) -> str:
     is_simple = expression[1:2].isalnum() and "*" not in expression
     return _SIMPLE if is_simple else _RESERVED
 
@@ -134,7 +136,7 @@ def canonical(uri: str) -> str:
 
     Case of scheme and host, percent-encoding, dot segments, empty segments and the fragment make no difference.
     """
-    found = _PARTS.match(uri)
+    found = re.match(_PARTS, uri)
     scheme, host, path, query = (unquote(part or "") for part in (found.groups() if found else ()))
     segments: list[str] = []
     for segment in path.split("/"):
@@ -150,12 +152,12 @@ def covers(template: str, uri: str) -> bool:
     """Whether a URI is one of a template's, under whatever spelling."""
     if match(template, uri) is not None:
         return True
-    return match(canonical(_EXPRESSION.sub("{}", template)), canonical(uri)) is not None
+    return match(canonical(re.sub(_EXPRESSION, "{}", template)), canonical(uri)) is not None
 
 
 def expand_template(template: str, values: tuple[str, ...]) -> str:
     """The URI with these texts in the place of the template's expressions."""
-    return _interleave_parts(_EXPRESSION.split(template), values)
+    return _interleave_parts(re.split(_EXPRESSION, template), values)
 
 
 def _interleave_parts(parts: list[str], between: "list[str] | tuple[str, ...]") -> str:

@@ -10,11 +10,11 @@ DECISIVE = 1.0
 """The weight of all evidence together from which a person should look before the tool is used."""
 EXCERPT_CHARS = 120
 _AROUND_CHARS = 24
-_UNSAFE = re.compile(r"[^\x20-\x7e\u00a1-\u00ac\u00ae-\u02ff\u0370-\u058f\u0900-\u1fff\u3001-\ud7ff]|\\")
+_UNSAFE = r"[^\x20-\x7e\u00a1-\u00ac\u00ae-\u02ff\u0370-\u058f\u0900-\u1fff\u3001-\ud7ff]|\\"
 """Parts that an excerpt spells out: all outside scripts that are read from left to right and show what they hold."""
-_QUOTATION = re.compile(r"""(?:^|(?<=[\s(]))(['"]).*\1(?=[\s).,:;]|$)""", re.DOTALL)
+_QUOTATION = r"""(?s)(?:^|(?<=[\s(]))(['"]).*\1(?=[\s).,:;]|$)"""
 """From the first quotation mark of a reason to the last: what is quoted may hold such marks itself."""
-_PART = re.compile(r"\$\.(name|title|description|inputSchema|outputSchema|annotations|icons|_meta)(?![\w$-])")
+_PART = r"\$\.(name|title|description|inputSchema|outputSchema|annotations|icons|_meta)(?![\w$-])"
 """Members that the protocol names; every other step of a path may be the server's own words."""
 
 
@@ -39,8 +39,8 @@ class Finding:
     @property
     def summary(self) -> str:
         """The part of the definition and the reason, free of words of the definition: an agent may read it."""
-        part = _PART.match(self.place)
-        reason = _QUOTATION.sub(r"\1…\1", self.reason)
+        part = re.match(_PART, self.place)
+        reason = re.sub(_QUOTATION, r"\1…\1", self.reason)
         return f"{part[1]}: {reason}" if part else reason
 
 
@@ -76,7 +76,7 @@ class Evidence(NamedTuple):
 
 def escape_unsafe(text: str) -> str:
     """`text` with everything spelled out that a terminal or an eye could take for something else."""
-    return _UNSAFE.sub(_escape_char, text)
+    return re.sub(_UNSAFE, _escape_char, text)
 
 
 def excerpt(text: str, start: int, end: int) -> str:

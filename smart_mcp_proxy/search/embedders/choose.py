@@ -29,7 +29,7 @@ _CACHED_QUERIES = 256
 _Open = Callable[[], Embedder]
 _IsInstalled = Callable[[str], bool]
 
-_HF_ID = re.compile(r"hf:(.+):[^:]+:\d+:views", re.DOTALL)
+_HF_ID = r"(?s)hf:(.+):[^:]+:\d+:views"
 
 
 class CachedQueries:
@@ -97,7 +97,7 @@ def reopen_embedder(
         MissingExtraError, EmbeddingError: As `open_embedder`, or the embedder with this id is not to be had any more.
     """
     service = id_prefix(environ.get("OPENAI_BASE_URL") or OPENAI_URL)
-    if (local := _HF_ID.fullmatch(id)) and find_snapshot(local[1], environ):
+    if (local := re.fullmatch(_HF_ID, id)) and find_snapshot(local[1], environ):
         former = settings.model_copy(update={"embedder": "HF", "hf_model": local[1]})
     elif is_static(id):
         former = settings.model_copy(update={"embedder": "AUTO"})

@@ -46,8 +46,8 @@ _PASSING_STATUS = (408, 409, 429)
 Source: https://github.com/openai/openai-python/blob/main/src/openai/_base_client.py"""
 _QUOTA = "insufficient_quota"
 """The 429 of an account without money, which does not."""
-_ERROR_CODE = re.compile(r"[a-z_]{1,40}")
-_SECONDS = re.compile(r"\d{1,6}(\.\d+)?")
+_ERROR_CODE = r"[a-z_]{1,40}"
+_SECONDS = r"\d{1,6}(\.\d+)?"
 _USUAL_PATH = "/v1"
 _PATH_DIGITS = 12
 
@@ -231,7 +231,7 @@ class OpenAiEmbedder:
 
     def _refusal(self, status: int, code: str | None, retry_after: str | None) -> EmbeddingError:
         """Error for an HTTP status other than 2xx."""
-        reason = f"HTTP {status}" + (f", {code}" if code and _ERROR_CODE.fullmatch(code) else "")
+        reason = f"HTTP {status}" + (f", {code}" if code and re.fullmatch(_ERROR_CODE, code) else "")
         if status in _REFUSED_STATUS:
             return EmbeddingError(
                 f"{self._service} refuses the key ({reason}).", hint="Set OPENAI_API_KEY to a key that it accepts."
@@ -248,7 +248,7 @@ class OpenAiEmbedder:
 
         Source: RFC 9110, section 10.2.3
         """
-        if _SECONDS.fullmatch(retry_after):
+        if re.fullmatch(_SECONDS, retry_after):
             return min(float(retry_after), _LONGEST_ASKED_S)
         try:
             asked_s = parsedate_to_datetime(retry_after).timestamp() - self._now()

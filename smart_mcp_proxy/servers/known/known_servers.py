@@ -9,8 +9,8 @@ from typing import Any, Final, NamedTuple
 
 _FILE: Final = Path(__file__).with_name("known_servers.json")
 """By package; `scripts/atlas.py` writes what it has seen (`needs`, `installed_mb`), the rest is written by hand."""
-_VERSION: Final = re.compile(r"(?<=.)(?:@|==|\[)[^/]*$")
-_IN_FOLDER: Final = re.compile(r".*/node_modules/((?:@[^/]+/)?[^/]+)/")
+_VERSION: Final = r"(?<=.)(?:@|==|\[)[^/]*$"
+_IN_FOLDER: Final = r".*/node_modules/((?:@[^/]+/)?[^/]+)/"
 _LARGE_MB: Final = 50
 """Less is fetched before anyone wonders."""
 
@@ -38,8 +38,8 @@ def find_known_server(command: str, args: Sequence[str]) -> KnownServer:
     """Find what is known of the package that a command starts, in whatever version; empty for others."""
     known = _read_all()
     for word in (command.rpartition("/")[2], command, *args):
-        inside = _IN_FOLDER.match(word)
-        found = known.get(inside[1] if inside else _VERSION.sub("", word))
+        inside = re.match(_IN_FOLDER, word)
+        found = known.get(inside[1] if inside else re.sub(_VERSION, "", word))
         if found is not None:
             return found
     return NOTHING

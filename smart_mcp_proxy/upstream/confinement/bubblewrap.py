@@ -15,7 +15,7 @@ from smart_mcp_proxy.upstream.confinement.reach import ServerReach
 
 _NAMESPACES: Final = ("user", "pid", "ipc", "uts")
 _TRIAL_S: Final = 5.0
-STEERS_LOADER: Final = re.compile(r"LD_.*|GLIBC_TUNABLES|GCONV_PATH")
+STEERS_LOADER: Final = r"LD_.*|GLIBC_TUNABLES|GCONV_PATH"
 """Variables that load code into bubblewrap itself, which nothing confines: they are set inside."""
 _OF_ITS_OWN: Final = ("/proc", "/sys", "/dev")
 
@@ -71,8 +71,9 @@ def wrap(
     words += ["--seccomp", str(filter_fd), "--proc", "/proc", "--dev", "/dev", "--tmpfs", "/tmp"]
     if reach.variables["TMPDIR"].startswith(reach.variables["HOME"]):
         words += ["--setenv", "TMPDIR", "/tmp"]  # short enough for the sockets of browsers
-    for name in filter(STEERS_LOADER.fullmatch, reach.variables):
-        words += ["--setenv", name, reach.variables[name]]
+    for name, text in reach.variables.items():
+        if re.fullmatch(STEERS_LOADER, name):
+            words += ["--setenv", name, text]
     binds = {path: "--ro-bind-try" for path in reach.read if not path.startswith(_OF_ITS_OWN)}
     binds |= {path: "--bind-try" for path in reach.write if path not in PRIVATE}
     mounted: dict[str, str] = {}

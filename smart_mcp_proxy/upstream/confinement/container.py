@@ -35,7 +35,7 @@ _REMOVAL_S: Final = 20.0
 _PLACES: Final = ("HOME", "TMPDIR")
 """Variables that mean other places to the engine; no secrets."""
 LABEL: Final = "dev.smartmcpproxy.server"
-_NOT_IN_NAMES: Final = re.compile(r"[^A-Za-z0-9_.-]+")
+_NOT_IN_NAMES: Final = r"[^A-Za-z0-9_.-]+"
 
 
 class ContainerEngine(NamedTuple):
@@ -99,14 +99,16 @@ def compose(
     if image is None:
         raise _refuse(config, f"and no image is known for '{config.command}'", 'Name one: {"image": "..."}')
     passed = {
-        name: text for name, text in reach.variables.items() if name in config.env or not OF_THE_HOST.fullmatch(name)
+        name: text
+        for name, text in reach.variables.items()
+        if name in config.env or not re.fullmatch(OF_THE_HOST, name)
     }
-    own = {name: text for name, text in environ.items() if STEERS_ENGINES.fullmatch(name)}
-    for name in filter(STEERS_ENGINES.fullmatch, passed):
-        if name in config.env and name not in _PLACES and passed[name] != own.get(name):
+    own = {name: text for name, text in environ.items() if re.fullmatch(STEERS_ENGINES, name)}
+    for name in [name for name in passed if name in config.env and re.fullmatch(STEERS_ENGINES, name)]:
+        if name not in _PLACES and passed[name] != own.get(name):
             raise _refuse(config, f"and its variable '{name}' would steer the engine", "Take it out of 'env'")
     mounts = _mount(config, reach)
-    name = f"mcpproxy-{_NOT_IN_NAMES.sub('_', config.name)[:40]}-{secrets.token_hex(6)}"
+    name = f"mcpproxy-{re.sub(_NOT_IN_NAMES, '_', config.name)[:40]}-{secrets.token_hex(6)}"
     is_mounted = any(Path(reach.cwd).is_relative_to(path) for path in mounts)
     command = (
         *(engine.program, "run", "--rm", "--interactive", *engine.options),

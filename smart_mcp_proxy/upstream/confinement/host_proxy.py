@@ -29,7 +29,7 @@ from smart_mcp_proxy.upstream.proxies import find_environ_proxy, tunnel
 _PROGRAM: Final = str(Path(__file__).with_name("own_network.py"))
 _PORTS: Final = range(3128, 3300)
 """Ports of the proxy in the server's network, where nothing else is: it has the first that the entry does not name."""
-_PROXY_VARIABLE: Final = re.compile(r".*proxy", re.IGNORECASE)
+_PROXY_VARIABLE: Final = r"(?i).*proxy"
 _HEAD_S: Final = 30.0
 _CONNECT_S: Final = 30.0
 _MOST_CONNECTIONS: Final = 128
@@ -81,7 +81,7 @@ class HostProxy:
         """Variables of the server with those that lead to the proxy; no other proxy can be reached."""
         address, here = f"http://127.0.0.1:{self._port}", "localhost,127.0.0.1,::1"
         names = {"HTTP_PROXY": address, "HTTPS_PROXY": address, "ALL_PROXY": address, "NO_PROXY": here}
-        others = {name: text for name, text in variables.items() if not _PROXY_VARIABLE.fullmatch(name)}
+        others = {name: text for name, text in variables.items() if not re.fullmatch(_PROXY_VARIABLE, name)}
         # Node looks at none of them otherwise.
         return others | names | {name.lower(): text for name, text in names.items()} | {"NODE_USE_ENV_PROXY": "1"}
 

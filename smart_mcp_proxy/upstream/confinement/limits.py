@@ -13,10 +13,10 @@ from smart_mcp_proxy.servers import ServerConfig
 _PROGRAM: Final = "prlimit"
 _MEGABYTE: Final = 1 << 20
 _MET: Final = {
-    "memory_mb": re.compile(r"MemoryError|ENOMEM|out of memory|cannot allocate|bad_alloc|heap limit", re.IGNORECASE),
-    "open_files": re.compile(r"EMFILE|too many open files", re.IGNORECASE),
-    "processes": re.compile(r"EAGAIN|resource temporarily unavailable|can't start new thread", re.IGNORECASE),
-    "file_mb": re.compile(r"EFBIG|file too large|file size limit", re.IGNORECASE),
+    "memory_mb": r"(?i)MemoryError|ENOMEM|out of memory|cannot allocate|bad_alloc|heap limit",
+    "open_files": r"(?i)EMFILE|too many open files",
+    "processes": r"(?i)EAGAIN|resource temporarily unavailable|can't start new thread",
+    "file_mb": r"(?i)EFBIG|file too large|file size limit",
 }
 """Words by which programs say that they met a limit."""
 _OPTIONS: Final = {
@@ -75,7 +75,7 @@ def hint_limit(config: ServerConfig, lines: Iterable[str]) -> str:
     text = "\n".join(lines)
     for name, words in _MET.items():
         limit = getattr(config.process_limits, name)
-        if limit is not None and words.search(text):
+        if limit is not None and re.search(words, text):
             return f" Its limits.{name} is {limit}, which may be why."
     return ""
 

@@ -1,6 +1,5 @@
 """Places of a system, as data: what every program reads, where runtimes are, what may hold secrets."""
 
-import re
 from typing import Final
 
 SYSTEM: Final = (
@@ -35,10 +34,10 @@ INSTALLATION_MARKS: Final = ("pyvenv.cfg", "lib/python*", "lib/node_modules", "c
 """Files and folders beside the `bin` of an installation; other folders of programs may have secrets beside them."""
 GROWING: Final = (".local/share/uv/python",)
 """Places in the home with versions of a runtime: those there are read, others come into the private home."""
-_CREDENTIAL: Final = re.compile(rb"_auth|password|passwd|token|secret|credential|://[^/\s'\"]*@", re.IGNORECASE)
-_GIT_CREDENTIAL: Final = re.compile(
-    rb"extraheader|password|(?:pass|passwd|token|secret|api_?key)[ \t]*=|://[^/\s'\":@]*(?::[^/\s'\"@]|[^/\s'\":@]{20})[^/\s'\"]*@",
-    re.IGNORECASE,
+_CREDENTIAL: Final = rb"(?i)_auth|password|passwd|token|secret|credential|://[^/\s'\"]*@"
+_GIT_CREDENTIAL: Final = (
+    rb"(?i)extraheader|password|(?:pass|passwd|token|secret|api_?key)[ \t]*=|"
+    rb"://[^/\s'\":@]*(?::[^/\s'\"@]|[^/\s'\":@]{20})[^/\s'\"]*@"
 )
 """A helper that keeps credentials elsewhere is none; a user in an address is one where it is as long as a token."""
 RUNNER_FILES: Final = (
@@ -48,21 +47,16 @@ RUNNER_FILES: Final = (
     ("GIT_CONFIG_GLOBAL", ".gitconfig", _GIT_CREDENTIAL),
 )
 """Variable that names it, where it is in the home, and what must not be in it: read for where to download from."""
-FILE_VARIABLE: Final = re.compile(
-    r"\w*(?:CERT|CA_BUNDLE|CAFILE|FIND_LINKS)\w*|NVM_DIR|UV_PYTHON\w*|UV_TOOL_DIR", re.IGNORECASE
-)
+FILE_VARIABLE: Final = r"(?i)\w*(?:CERT|CA_BUNDLE|CAFILE|FIND_LINKS)\w*|NVM_DIR|UV_PYTHON\w*|UV_TOOL_DIR"
 """Variables that may name files and folders which a program reads to find its way."""
-LEFT_OUT: Final = re.compile(
-    r"XDG_(?:CACHE|CONFIG|DATA|STATE)_HOME|XDG_RUNTIME_DIR|(?:UV|PIP|npm_config)_CACHE(?:_DIR)?", re.IGNORECASE
-)
+LEFT_OUT: Final = r"(?i)XDG_(?:CACHE|CONFIG|DATA|STATE)_HOME|XDG_RUNTIME_DIR|(?:UV|PIP|npm_config)_CACHE(?:_DIR)?"
 """Variables that lead to folders which all programs of the user share: the private home has each of them."""
-OF_PROGRAMS: Final = re.compile(r"\..*|snap|Library", re.DOTALL)
+OF_PROGRAMS: Final = r"(?s)\..*|snap|Library"
 """Entries of a home in which programs keep what is theirs: keys, cookies, profiles of browsers."""
-OF_THE_HOST: Final = re.compile(r"PATH|SHELL|USER|LOGNAME|NVM_DIR|UV_\w*PYTHON\w*|UV_TOOL_DIR|PIP_PYTHON|XDG_\w+")
+OF_THE_HOST: Final = r"PATH|SHELL|USER|LOGNAME|NVM_DIR|UV_\w*PYTHON\w*|UV_TOOL_DIR|PIP_PYTHON|XDG_\w+"
 """Variables that mean nothing in a container, which has programs of its own."""
-STEERS_ENGINES: Final = re.compile(
-    r"PATH|HOME|TMPDIR|XDG_\w+|LD_\w+|GO\w+|SSL_CERT_\w+|\w+_PROXY|"
-    r"\w*(?:DOCKER|CONTAINER|PODMAN|BUILDAH|STORAGE|REGISTR)\w*|SSH_\w+|DBUS_\w+|.*\*",
-    re.IGNORECASE,
+STEERS_ENGINES: Final = (
+    r"(?i)PATH|HOME|TMPDIR|XDG_\w+|LD_\w+|GO\w+|SSL_CERT_\w+|\w+_PROXY|"
+    r"\w*(?:DOCKER|CONTAINER|PODMAN|BUILDAH|STORAGE|REGISTR)\w*|SSH_\w+|DBUS_\w+|.*\*"
 )
 """Variables by which an engine finds its service, images and itself; a star means several to podman."""

@@ -33,12 +33,12 @@ SHELTER: Final = "sandbox"
 _PACKAGE: Final = Path(__file__).parents[2]
 OWN_CODE: Final = (_PACKAGE, *([] if sys.prefix == sys.base_prefix else [Path(sys.prefix)]))
 """The gateway's own, and that of its virtual environment: a server that may change it decides what runs next."""
-_NOT_IN_NAMES: Final = re.compile(r"[^A-Za-z0-9._-]+")
-_PATH: Final = re.compile(r"(?:^|=|file://|:///)(/[^\0]*)$")
+_NOT_IN_NAMES: Final = r"[^A-Za-z0-9._-]+"
+_PATH: Final = r"(?:^|=|file://|:///)(/[^\0]*)$"
 """A path in an argument: alone, or after `=` or a scheme."""
-_OF_HOME: Final = re.compile(r"(?:^|(?<=[=,:]))~(?=/)")
+_OF_HOME: Final = r"(?:^|(?<=[=,:]))~(?=/)"
 """The home in an argument: programs put their own for it, where a link leads to what is open."""
-_LINKED_PATH: Final = re.compile(r"""(?:^|["'])(/[^"'\n]+)""", re.MULTILINE)
+_LINKED_PATH: Final = r"""(?m)(?:^|["'])(/[^"'\n]+)"""
 _RUNNERS: Final = ("npx", "uvx", "bunx", "dnx")
 _MOST_BYTES: Final = 1 << 16
 
@@ -95,7 +95,7 @@ class ServerReach(NamedTuple):
 
 def choose_private_folder(shelter: Shelter, server: str) -> PrivateFolder:
     """The private folder of a server; other names never share one."""
-    name = f"{_NOT_IN_NAMES.sub('_', server)[:40]}-{sha256(server.encode()).hexdigest()[:8]}"
+    name = f"{re.sub(_NOT_IN_NAMES, '_', server)[:40]}-{sha256(server.encode()).hexdigest()[:8]}"
     return PrivateFolder(shelter.root / name, shelter.guarded)
 
 
@@ -137,7 +137,7 @@ def plan_reach(config: ServerConfig, environ: Mapping[str, str], folder: Private
         *carve.each(_find_own_package(config, own, home, cwd, changed)),
         *carve.each(_find_named_files(own)),
     ]
-    variables = {name: text for name, text in environ.items() if name in config.env or not LEFT_OUT.fullmatch(name)}
+    variables = {name: text for name, text in environ.items() if name in config.env or not re.fullmatch(LEFT_OUT, name)}
     for name, path, part in () if has_image else RUNTIMES:
         place = Path(own.get(name) or home / path)
         if os.path.isdir(place):
@@ -205,19 +205,19 @@ def find_named_paths(config: ServerConfig, cwd: Path) -> Allowance:
 
 
 def _find_path(text: str, cwd: Path) -> list[Path]:
-    text = unquote(text) if "file://" in text else _OF_HOME.sub(lambda _: str(Path.home()), text)
-    match = _PATH.search(text)
+    text = unquote(text) if "file://" in text else re.sub(_OF_HOME, lambda _: str(Path.home()), text)
+    match = re.search(_PATH, text)
     path = Path(match[1]) if match else cwd / text
-    if DATABASE.fullmatch(path.name) and not is_loose_database(path):  # it may be yet to be made
+    if re.fullmatch(DATABASE, path.name) and not is_loose_database(path):  # it may be yet to be made
         path = path.parent
-    return [path] if (match or "/" in text) and not SCRIPT.fullmatch(text) and os.path.exists(path) else []
+    return [path] if (match or "/" in text) and not re.fullmatch(SCRIPT, text) and os.path.exists(path) else []
 
 
 def _find_words(text: str, cwd: Path) -> list[Path]:
     """Paths of which an argument is a list, if each exists; one without a slash is a folder."""
-    words = re.split("[,:]", _OF_HOME.sub(lambda _: str(Path.home()), text).rpartition("=")[2])
+    words = re.split("[,:]", re.sub(_OF_HOME, lambda _: str(Path.home()), text).rpartition("=")[2])
     are_paths = all(os.path.exists(cwd / word) if "/" in word else os.path.isdir(cwd / word) for word in words)
-    return [cwd / word for word in words] if are_paths and all(words) and not SCRIPT.fullmatch(text) else []
+    return [cwd / word for word in words] if are_paths and all(words) and not re.fullmatch(SCRIPT, text) else []
 
 
 def _choose_cwd(config: ServerConfig, cwd: Path, folder: PrivateFolder) -> str:
@@ -262,7 +262,7 @@ class Carving:
     def _carve(self, path: Path, *, is_named: bool) -> Iterator[str]:
         if not self._guarded.isdisjoint((path, *path.parents)):
             return
-        if not is_named and path.parent == self._home and OF_PROGRAMS.fullmatch(path.name):
+        if not is_named and path.parent == self._home and re.fullmatch(OF_PROGRAMS, path.name):
             return
         is_above_home = path in self._above_home
         if not (is_above_home or path in self._above_guarded) or not os.path.isdir(path):
@@ -354,24 +354,24 @@ def _find_linked_sources(root: Path) -> Iterator[Path]:
     """Folders that packages of a Python stand in which were installed to be edited."""
     for packages in root.glob("lib/python*/site-packages"):
         for file in (*packages.glob("*.pth"), *packages.glob("__editable__*.py")):
-            found = _LINKED_PATH.finditer(file.read_text("utf-8", "replace"))
+            found = re.finditer(_LINKED_PATH, file.read_text("utf-8", "replace"))
             yield from (Path(each[1]) for each in found if os.path.isdir(each[1]))
 
 
 def _find_named_files(environ: Mapping[str, str]) -> Iterator[Path]:
     """Certificates, local package folders and runtimes that variables name."""
     for name, text in environ.items():
-        if FILE_VARIABLE.fullmatch(name):
+        if re.fullmatch(FILE_VARIABLE, name):
             yield from (Path(word.removeprefix("file://")) for word in text.split() if "/" in word[:8])
 
 
-def _lacks(path: Path, secret: re.Pattern[bytes]) -> bool:
+def _lacks(path: Path, secret: bytes) -> bool:
     try:
         with path.open("rb") as file:
             head = file.read(_MOST_BYTES + 1)
     except OSError:
         return False
-    return len(head) <= _MOST_BYTES and not secret.search(head)
+    return len(head) <= _MOST_BYTES and not re.search(secret, head)
 
 
 def _is_socket(path: Path) -> bool:

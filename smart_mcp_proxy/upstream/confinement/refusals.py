@@ -12,34 +12,29 @@ from smart_mcp_proxy.servers import ServerConfig
 from smart_mcp_proxy.servers.load import is_guarded
 from smart_mcp_proxy.upstream.confinement.limits import hint_limit
 
-_REFUSED: Final = re.compile(
-    r"EACCES|EPERM|EROFS|permission denied|operation not permitted|read-only file system|access denied", re.IGNORECASE
+_REFUSED: Final = (
+    r"(?i)EACCES|EPERM|EROFS|permission denied|operation not permitted|read-only file system|access denied"
 )
-_PLACE: Final = re.compile(r"""["'`](/[^"'`]+)["'`]|(?<![\w/.:~-])(/[^\s"'`:,;()]+)""")
-_CHANGES: Final = re.compile(
-    r"EROFS|read-only|mkdir|rmdir|unlink|rename|creat|writ|truncate|link|chmod|copyfile|touch|lock|\.log\b",
-    re.IGNORECASE,
+_PLACE: Final = r"""["'`](/[^"'`]+)["'`]|(?<![\w/.:~-])(/[^\s"'`:,;()]+)"""
+_CHANGES: Final = (
+    r"(?i)EROFS|read-only|mkdir|rmdir|unlink|rename|creat|writ|truncate|link|chmod|copyfile|touch|lock|\.log\b"
 )
 """In a line about something that was to be changed."""
-_NETWORK: Final = re.compile(
-    r"\bEAI_AGAIN\b|\bENOTFOUND\b|name resolution|dns error|socket|connect\b|network", re.IGNORECASE
-)
+_NETWORK: Final = r"(?i)\bEAI_AGAIN\b|\bENOTFOUND\b|name resolution|dns error|socket|connect\b|network"
 
-_OWN_PROCESS: Final = re.compile(
+_OWN_PROCESS: Final = (
     r"duckdb::InternalException|uv_resident_set_memory|/proc/self/|Failed to create CoreCLR, HRESULT: 0x8007000E|"
     r"' ended with signal 6\.$"
 )
 """DuckDB, .NET, and programs of Node that watch their memory, end without these, and do not name the place: in a Rust
 program DuckDB aborts without a word."""
-_ENGINE: Final = re.compile(
-    r"docker\.errors\.DockerException|Docker daemon|docker\.sock|no podman implementation available", re.IGNORECASE
-)
-_UNNAMED: Final = re.compile(r"^\s+at .*(?:\bThreadStream\b|/thread-stream/)")
+_ENGINE: Final = r"(?i)docker\.errors\.DockerException|Docker daemon|docker\.sock|no podman implementation available"
+_UNNAMED: Final = r"^\s+at .*(?:\bThreadStream\b|/thread-stream/)"
 """A program of Node whose log file may not be opened: pino's thread ends, and what it says then names no file."""
 _SHARED: Final = (".cache", ".config", ".local", ".local/bin", ".local/share", ".local/state", ".ssh")
 _DEEP: Final = 3
 """Parts of a path below a folder of the system's root."""
-_HOST: Final = re.compile(r"mcpproxy refused a connection to ([\w.*:\[\]-]+), which allow.network does not list")
+_HOST: Final = r"mcpproxy refused a connection to ([\w.*:\[\]-]+), which allow.network does not list"
 """Written by the gateway among a server's lines."""
 
 
@@ -60,10 +55,12 @@ class SandboxRefusal(NamedTuple):
 def find_refusals(lines: Iterable[str]) -> list[SandboxRefusal]:
     """Find lines that speak of a refusal, of several about one path the first."""
     found: dict[str, SandboxRefusal] = {}
-    for line in filter(_REFUSED.search, lines):
-        place = _PLACE.search(line)
+    for line in lines:
+        if not re.search(_REFUSED, line):
+            continue
+        place = re.search(_PLACE, line)
         path = (place[1] or place[2]) if place else ""
-        changes = _CHANGES.search(line) or (path and not Path(path).exists())
+        changes = re.search(_CHANGES, line) or (path and not Path(path).exists())
         found.setdefault(path or line, SandboxRefusal(line, path, "write" if changes else "read"))
     return [*found.values()]
 
@@ -108,11 +105,11 @@ def hint_refusal(config: ServerConfig, lines: Sequence[str], failure: str = "", 
         return met
     if config.isolation.mode != "sandbox":
         return ""
-    if any(map(_ENGINE.search, lines)):
+    if any(re.search(_ENGINE, line) for line in lines):
         rights = f"mcpproxy server patch {shell_word(config.name)} isolation=none"
         return f" It drives containers, by which it could do anything here, so no sandbox lets it do so: {rights}"
     command = f"mcpproxy server allow {shell_word(config.name)}"
-    if any(map(_OWN_PROCESS.search, (*lines, failure))):
+    if any(re.search(_OWN_PROCESS, line) for line in (*lines, failure)):
         return f" It runs in a sandbox that keeps figures of its own process from it: {command} --read /proc"
     refusals = find_refusals(lines)
     named = next((each for each in reversed(refusals) if each.path), None)
@@ -123,10 +120,10 @@ def hint_refusal(config: ServerConfig, lines: Sequence[str], failure: str = "", 
         return f" It runs in a sandbox that keeps it from {named.path}: {allowed}"
     allow = config.isolation.allow
     if allow is not None and allow.network is not True:
-        if host := next(filter(None, map(_HOST.match, reversed(lines))), None):
+        if host := next(filter(None, (re.match(_HOST, line) for line in reversed(lines))), None):
             return f" It runs in a sandbox that keeps it from {host[1]}: {command} --network {shell_word(host[1])}"
-        if any(_NETWORK.search(line) for line in lines):
+        if any(re.search(_NETWORK, line) for line in lines):
             kept = "whose hosts are reached through HTTPS_PROXY alone" if allow.network else "without a network"
             return f" It runs in a sandbox {kept}: {command} --network on"
-    is_likely = refusals or any(map(_UNNAMED.search, lines))
+    is_likely = refusals or any(re.search(_UNNAMED, line) for line in lines)
     return f" It runs in a sandbox, which may be why: {command} --help" if is_likely else ""

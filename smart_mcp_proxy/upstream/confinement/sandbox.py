@@ -3,6 +3,7 @@
 import asyncio
 import logging
 import os
+import re
 import socket
 from asyncio import SubprocessTransport
 from asyncio.subprocess import SubprocessStreamProtocol
@@ -115,7 +116,7 @@ async def start_in_sandbox(
         filter_.write(socket_filter(families))
         filter_.seek(0)
         words, handed = wrap(program, reach, command, filter_fd, files), (filter_fd, *files.values())
-        outside = {name: text for name, text in reach.variables.items() if not STEERS_LOADER.fullmatch(name)}
+        outside = {name: text for name, text in reach.variables.items() if not re.fullmatch(STEERS_LOADER, name)}
         start = partial(start_confined, protocol_factory, confine=hide_abstract_sockets, cwd=None)
         if proxy is None:
             return await start(words, environ=outside, pass_fds=handed)

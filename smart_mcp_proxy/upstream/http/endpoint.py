@@ -48,7 +48,7 @@ _WANTS_TLS: Final = re.compile(
 """Pages of nginx, Go, Apache and others for a request without TLS at a port that has it."""
 _PAGE_BYTES: Final = 4_096
 _PATH_CHARS: Final = 200
-_SIGN_IN: Final = re.compile(r"log[-_]?in|sign[-_]?in|\bauth|\bsso\b|oauth|saml", re.I)
+_SIGN_IN: Final = r"(?i)log[-_]?in|sign[-_]?in|\bauth|\bsso\b|oauth|saml"
 """Words in the path of a page where people sign in."""
 _MAX_REDIRECTS: Final = 5
 _REFUSAL_S: Final = 2.0
@@ -399,7 +399,7 @@ def _build_redirect_failure(server: str, response: Response, target: str | None,
             f"redirects in circles, at last to {place} (HTTP {response.status})",
             "Check the path of its url.",
         )
-    elif _SIGN_IN.search(there.path):
+    elif re.search(_SIGN_IN, there.path):
         reason = f"redirects to {place} (HTTP {response.status}), which looks like a page to sign in at"
         hint = f"Put its token into 'headers' of its entry, or try: mcpproxy server login {name}"
     else:

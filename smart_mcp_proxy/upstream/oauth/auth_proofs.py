@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 _ALGORITHM: Final = "ES256"
 _CURVE: Final = "P-256"
-_SCHEME = re.compile(r"(?:^|,)\s*DPoP\b", re.IGNORECASE)
+_SCHEME = r"(?i)(?:^|,)\s*DPoP\b"
 _USE_NONCE: Final = "use_dpop_nonce"
 """Source: RFC 9449, sections 8 and 9."""
 
@@ -117,7 +117,7 @@ def wants_proofs(
         resource: The server's metadata, if it has any.
         algorithms_of_issuer: That the authorization server takes; None if it does not say.
     """
-    asks, algorithms = _SCHEME.search(challenge) is not None, None
+    asks, algorithms = re.search(_SCHEME, challenge) is not None, None
     if resource is not None:
         algorithms = resource.dpop_signing_alg_values_supported
         asks = asks or bool(resource.dpop_bound_access_tokens_required or algorithms)

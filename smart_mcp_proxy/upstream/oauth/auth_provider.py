@@ -39,7 +39,7 @@ _ALGORITHMS: Final = {"P-256": "ES256", "P-384": "ES384", "P-521": "ES512"}
 _LIFE_S: Final = 300
 """Lifetime of an assertion that we sign; it is sent at once."""
 _FILE_BYTES: Final = 64 * 1024
-_JWT: Final = re.compile(r"[\w-]+\.[\w-]+\.[\w-]*", re.ASCII)
+_JWT: Final = r"(?a)[\w-]+\.[\w-]+\.[\w-]*"
 """Form of a token; of a file that holds anything else, a key say, nothing is sent. Source: RFC 7519, section 3."""
 _TOKEN_EXCHANGE: Final = "urn:ietf:params:oauth:grant-type:token-exchange"
 _ID_TOKEN: Final = "urn:ietf:params:oauth:token-type:id_token"
@@ -346,7 +346,7 @@ async def _read_assertion(server: str, path: str) -> str:
             return file.read(_FILE_BYTES).decode("ascii").strip()
 
     try:
-        if _JWT.fullmatch(token := await asyncio.to_thread(read)):
+        if re.fullmatch(_JWT, token := await asyncio.to_thread(read)):
             return token
         reason = "it holds no token" if token else "it is empty"
     except OSError as exc:

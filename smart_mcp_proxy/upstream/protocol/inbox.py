@@ -166,13 +166,13 @@ _GRACE_S: Final = 2.0
 _NEVER_READ: Final = (
     (
         # Source: https://microsoft.github.io/language-server-protocol/specifications/base/0.9/specification/
-        re.compile(rb"content-length:\s*\d", re.IGNORECASE),
+        rb"(?i)content-length:\s*\d",
         "frames its messages with headers ('{}') as language servers do, where MCP has one message a line: "
         "it needs another version, or an option for stdio",
         0.0,
     ),
     (
-        re.compile(rb'\s*"jsonrpc"\s*:'),
+        rb'\s*"jsonrpc"\s*:',
         "writes its messages over several lines ('{}'), where MCP has one message a line: "
         "it needs another version, or an option for compact JSON",
         _GRACE_S,
@@ -282,7 +282,7 @@ class LineInbox(BaseInbox):
         if not self._is_spoken:
             self.noise = printable(f"{self.noise} {text.strip()}"[:_NOISE_CHARS].lstrip())
             for pattern, words, grace_s in _NEVER_READ:
-                if not pattern.match(line):
+                if not re.match(pattern, line):
                     continue
                 if not grace_s:
                     self.pending.give_up(words.format(self.noise))

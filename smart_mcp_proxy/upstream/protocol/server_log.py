@@ -23,18 +23,16 @@ _UNCAUGHT: Final = 60
 _LACKS: Final = 12
 """Added where the line names a setting that is missing."""
 
-_SETTING: Final = re.compile(
+_SETTING: Final = (
     r"\b(?i:api[ _-]?keys?|tokens?|secrets?|credentials?|passwords?|(?:environment|env) var(?:iable)?s?|"
     r"options?|arguments?)\b|\b[A-Z][A-Z0-9]*_[A-Z0-9_]{2,}\b"
 )
-_MISSING: Final = re.compile(
-    r"\b(?:required|missing|requires?|no|not (?:set|provided|found|configured|defined|specified|given)|"
-    r"must (?:be|set)|unset|please (?:set|provide|specify))\b",
-    re.I,
+_MISSING: Final = (
+    r"(?i)\b(?:required|missing|requires?|no|not (?:set|provided|found|configured|defined|specified|given)|"
+    r"must (?:be|set)|unset|please (?:set|provide|specify))\b"
 )
 
-_NEVER: Final = re.compile(
-    r"""
+_NEVER: Final = r"""(?x)
       [\W\d_]*$                                                          # blank, a rule, a closing brace
     | (?:Node\.js\ v|Bun\ v|Deno\ )\d                                    # versions
     | \s+at\ | \s*\.\.\.\ \d+\ (?:more|lines) | \s*---\ End\ of          # frames: Node, Java, .NET
@@ -51,12 +49,9 @@ _NEVER: Final = re.compile(
     | (?:Exception\ ignored|Task\ exception\ was\ never|future:\ |sys:\d)
     | \s*For\ further\ information | \s*-{1,2}[A-Za-z] | \s*(?:(?:export|set)\ \w+=|\$\ )
     | (?:During\ handling\ of|The\ above\ exception\ was)
-    """,
-    re.VERBOSE,
-)
+    """
 """Beginnings of lines that never say why: what surrounds a reason, and warnings."""
-_LITTLE: Final = re.compile(
-    r"""
+_LITTLE: Final = r"""(?ix)
       \W*(?:hint|help|example|examples|see|try|visit|docs|usage|options|learn\ more|for\ more|for\ help|more\ info)\b
     | \W*(?:exit(?:ing|ed)?|shutting\ down|stopp(?:ing|ed)|(?:good)?bye|terminat(?:ing|ed)|aborted)\b
     | \W*(?:installed|downloading|downloaded|resolved|prepared|building|built)\b
@@ -64,9 +59,7 @@ _LITTLE: Final = re.compile(
     | .*(?:\bexited\ with\b|\bsub-exceptions?\)$|\bEvent\ loop\ is\ closed)
     | [\w.]*(?:CancelledError|GeneratorExit|KeyboardInterrupt|SystemExit|BrokenPipeError|ClosedResourceError)\b
     | npm\ (?:ERR!|error)\ (?!code\ E|.*(?:\ -\ |not\ in|could\ not|network|no\ matching|missing|notsup|engine|error))
-    """,
-    re.VERBOSE | re.IGNORECASE,
-)
+    """
 """Beginnings of lines that go with a reason and say little by themselves."""
 
 _LINES: Final = 200
@@ -75,27 +68,27 @@ _LINE_CHARS: Final = 400
 _REASON_CHARS: Final = 240
 _CONTINUED_LINES: Final = 10
 
-_TERMINAL: Final = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)|[@-Z\\-_])")
+_TERMINAL: Final = r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)|[@-Z\\-_])"
 """Colours, links and titles. Source: https://ecma-international.org/publications-and-standards/standards/ecma-48/"""
-_EDGE: Final = re.compile(
+_EDGE: Final = (
     r"^\s*(?:\|(?: |$)|\+ (?=Exception Group))"  # of Python's exception groups
     r"|^\s*[├╰]─+▶\s*"  # of the causes that uv draws
     r"|^\s*[│┃╭╰╮╯─━]+ ?"  # of boxes
 )
 _RIGHT_EDGE: Final = " │┃╮╯─━"
 _BOX: Final = ("│", "┃", "╭", "╰")
-_TRACEBACK: Final = re.compile(r"^\s*(?:Exception Group )?Traceback \(most recent call last\)")
-_MARK: Final = re.compile(r"^\s*[\^~]+\s*$")
+_TRACEBACK: Final = r"^\s*(?:Exception Group )?Traceback \(most recent call last\)"
+_MARK: Final = r"^\s*[\^~]+\s*$"
 """Stands below a line of source that is shown."""
-_CHAINED: Final = re.compile(r"^(?:During handling of the above|The above exception was)")
-_USAGE: Final = re.compile(r"^\s*usage\b", re.I)
-_FIELDS: Final = re.compile(r"\bvalidation errors? for\b")
+_CHAINED: Final = r"^(?:During handling of the above|The above exception was)"
+_USAGE: Final = r"(?i)^\s*usage\b"
+_FIELDS: Final = r"\bvalidation errors? for\b"
 """Head of pydantic's list of fields."""
-_DETAIL: Final = re.compile(r"\[type=\w+, .*$")
+_DETAIL: Final = r"\[type=\w+, .*$"
 """The end of each of its entries, which quotes the value."""
-_BULLET: Final = re.compile(r"^\s*(?:[-*•] |[├╰│])")
+_BULLET: Final = r"^\s*(?:[-*•] |[├╰│])"
 _OPEN: Final = (":", ",", "(", "[")
-_OVER: Final = re.compile(r"^(?:at |File \"|For further information|Traceback|stack backtrace|note: )", re.I)
+_OVER: Final = r"(?i)^(?:at |File \"|For further information|Traceback|stack backtrace|note: )"
 _CAUSED: Final = ("Caused by:", "cause: ")
 """Begin the lines on which anyhow and uv write the cause."""
 
@@ -122,45 +115,38 @@ class _Rule(NamedTuple):
     """Row of the table: score of lines that begin so; a group is quoted, not the whole line."""
 
     score: int
-    pattern: re.Pattern[str]
+    pattern: str
     is_heading: bool = False
 
 
 _TYPE: Final = r"(?:[\w$]+[.:])*[\w$]*(?:Error|Exception|Failure|Timeout|Fault|Rejection)(?:\ \[\w+\])?"
 
 _RULES: Final = (
-    _Rule(_UNCAUGHT, re.compile(r"thread '.*' (?:\(\d+\) )?panicked at '(.*)', \S+$")),
-    _Rule(_UNCAUGHT, re.compile(r"thread '.*' (?:\(\d+\) )?panicked at "), is_heading=True),
-    _Rule(_UNCAUGHT, re.compile(r"\W*(?:error|uncaught|description)\W*$", re.I), is_heading=True),
-    _Rule(_UNCAUGHT, re.compile(r"\s*panic: (.*?)(?: \[recovered\])?$")),
-    _Rule(_UNCAUGHT, re.compile(r"fatal error: ")),
-    _Rule(_UNCAUGHT, re.compile(r"\[?UnhandledPromiseRejection.* with the reason \"(.*)\"")),
-    _Rule(_UNCAUGHT, re.compile(r"\s*[\u00d7✘✗] +(.*)")),
-    _Rule(
-        _UNCAUGHT, re.compile(r"npm (?:ERR!|error) .*(?:not in this registry|could not be found|network request to)")
-    ),
-    _Rule(_UNCAUGHT, re.compile(r"(?:/\S*/)?(?:ba|da|z|a)?sh: |env: |exec: |.*: command not found$")),
-    _Rule(EXCEPTION + 2, re.compile(r"npm (?:ERR!|error) (?!code)")),
-    _Rule(EXCEPTION, re.compile(r"npm (?:ERR!|error) ")),
-    _Rule(EXCEPTION, re.compile(rf"(?:Exception in thread \"[^\"]*\" |Unhandled exception[.:] )({_TYPE}\b.*)")),
-    _Rule(EXCEPTION, re.compile(rf"\s*(?:\[cause\]: |---> |Caused by: |Uncaught )({_TYPE}: .*)")),
-    _Rule(EXCEPTION, re.compile(rf"\s*({_TYPE}(?:: .*|$))")),
-    _Rule(EXCEPTION, re.compile(r"\S+: error: |error(?:\[\w+\])?: ", re.I)),
-    _Rule(EXCEPTION, re.compile(r"\W*(?:fatal|critical)\b", re.I)),
-    _Rule(
-        _ERROR + 8, re.compile(r"(?:\S+ ){0,6}\W?(?:ERROR|FATAL|CRITICAL|SEVERE)\b|.*\blevel=(?:error|fatal|panic)\b")
-    ),
-    _Rule(_PLAIN - 5, re.compile(r"(?:\S+ ){0,6}\W?(?:INFO|DEBUG|TRACE)\b|.*\blevel=(?:info|debug)\b")),
+    _Rule(_UNCAUGHT, r"thread '.*' (?:\(\d+\) )?panicked at '(.*)', \S+$"),
+    _Rule(_UNCAUGHT, r"thread '.*' (?:\(\d+\) )?panicked at ", is_heading=True),
+    _Rule(_UNCAUGHT, r"(?i)\W*(?:error|uncaught|description)\W*$", is_heading=True),
+    _Rule(_UNCAUGHT, r"\s*panic: (.*?)(?: \[recovered\])?$"),
+    _Rule(_UNCAUGHT, r"fatal error: "),
+    _Rule(_UNCAUGHT, r"\[?UnhandledPromiseRejection.* with the reason \"(.*)\""),
+    _Rule(_UNCAUGHT, r"\s*[\u00d7✘✗] +(.*)"),
+    _Rule(_UNCAUGHT, r"npm (?:ERR!|error) .*(?:not in this registry|could not be found|network request to)"),
+    _Rule(_UNCAUGHT, r"(?:/\S*/)?(?:ba|da|z|a)?sh: |env: |exec: |.*: command not found$"),
+    _Rule(EXCEPTION + 2, r"npm (?:ERR!|error) (?!code)"),
+    _Rule(EXCEPTION, r"npm (?:ERR!|error) "),
+    _Rule(EXCEPTION, rf"(?:Exception in thread \"[^\"]*\" |Unhandled exception[.:] )({_TYPE}\b.*)"),
+    _Rule(EXCEPTION, rf"\s*(?:\[cause\]: |---> |Caused by: |Uncaught )({_TYPE}: .*)"),
+    _Rule(EXCEPTION, rf"\s*({_TYPE}(?:: .*|$))"),
+    _Rule(EXCEPTION, r"(?i)\S+: error: |error(?:\[\w+\])?: "),
+    _Rule(EXCEPTION, r"(?i)\W*(?:fatal|critical)\b"),
+    _Rule(_ERROR + 8, r"(?:\S+ ){0,6}\W?(?:ERROR|FATAL|CRITICAL|SEVERE)\b|.*\blevel=(?:error|fatal|panic)\b"),
+    _Rule(_PLAIN - 5, r"(?:\S+ ){0,6}\W?(?:INFO|DEBUG|TRACE)\b|.*\blevel=(?:info|debug)\b"),
     _Rule(
         _ERROR,
-        re.compile(
-            r".*\b(?:errors?|fail(?:ed|ure|s)?|cannot|can't|could not|couldn't|unable to|not found|denied|invalid|"
-            r"refused|unauthorized|forbidden|no such|unsupported|abort\w*|exception|crash\w*)\b",
-            re.I,
-        ),
+        r"(?i).*\b(?:errors?|fail(?:ed|ure|s)?|cannot|can't|could not|couldn't|unable to|not found|denied|invalid|"
+        r"refused|unauthorized|forbidden|no such|unsupported|abort\w*|exception|crash\w*)\b",
     ),
-    _Rule(_PLAIN, re.compile(r"\S")),
-    _Rule(_PLAIN - 5, re.compile("")),
+    _Rule(_PLAIN, r"\S"),
+    _Rule(_PLAIN - 5, ""),
 )
 """The first that fits counts."""
 _JSON_WORDS: Final = (("msg", "message"), ("error", "err"))
@@ -168,14 +154,14 @@ _JSON_WORDS: Final = (("msg", "message"), ("error", "err"))
 
 def rate(line: str) -> Rating:
     """Score one line without colours and frames."""
-    if _NEVER.match(line):
+    if re.match(_NEVER, line):
         return Rating(NEVER, line)
-    if _LITTLE.match(line):
+    if re.match(_LITTLE, line):
         return Rating(LITTLE, line)
     for rule in _RULES:
-        if found := rule.pattern.match(line):
+        if found := re.match(rule.pattern, line):
             text = next(filter(None, found.groups()), line)
-            is_lack = not rule.is_heading and _SETTING.search(text) and _MISSING.search(text)
+            is_lack = not rule.is_heading and re.search(_SETTING, text) and re.search(_MISSING, text)
             return Rating(rule.score + (_LACKS if is_lack else 0), text, rule.is_heading)
     raise AssertionError("the last rule fits every line")
 
@@ -215,7 +201,7 @@ def find_reason(lines: Iterable[str]) -> str:
     Returns:
         The quote; empty where nothing but warnings, stack frames and the like was written.
     """
-    plain = [_TERMINAL.sub("", _read_line(line)[:_LINE_CHARS]).rstrip() for line in lines][-_LINES:]
+    plain = [re.sub(_TERMINAL, "", _read_line(line)[:_LINE_CHARS]).rstrip() for line in lines][-_LINES:]
     rated = list(_rate_lines(plain))
     best, best_weight, distance = -1, NEVER, 0
     for number in reversed(range(len(rated))):
@@ -238,13 +224,13 @@ def find_reason(lines: Iterable[str]) -> str:
 
 def _rate_lines(lines: Sequence[str]) -> Iterator[Rating]:
     """Rate every line; those of a traceback and of a usage text by where they stand."""
-    source = {number - 1 for number, line in enumerate(lines) if number and _MARK.match(line)}
+    source = {number - 1 for number, line in enumerate(lines) if number and re.match(_MARK, line)}
     traceback_depth: int | None = None
     is_usage = False
     for number, line in enumerate(lines):
-        text = _EDGE.sub("", line).rstrip(_RIGHT_EDGE)
+        text = re.sub(_EDGE, "", line).rstrip(_RIGHT_EDGE)
         rating = rate(text)
-        if _TRACEBACK.match(text):
+        if re.match(_TRACEBACK, text):
             traceback_depth, is_usage = _depth(text), False
             yield Rating(NEVER, text)
         elif number in source or (traceback_depth is not None and _is_inside(line, text, traceback_depth)):
@@ -254,7 +240,7 @@ def _rate_lines(lines: Sequence[str]) -> Iterator[Rating]:
             # The exception, whatever its class is called.
             yield rating if rating.score <= LITTLE else rating._replace(score=max(rating.score, EXCEPTION))
         else:
-            is_usage = (is_usage and rating.score < EXCEPTION) or bool(_USAGE.match(text))
+            is_usage = (is_usage and rating.score < EXCEPTION) or bool(re.match(_USAGE, text))
             yield rating._replace(score=min(rating.score, LITTLE)) if is_usage else rating
 
 
@@ -273,19 +259,19 @@ def _depth(line: str) -> int:
 def _quote(lines: Sequence[str], rated: Sequence[Rating], number: int) -> str:
     """The line of this number with those that continue it."""
     rating = rated[number]
-    words = [] if rating.is_heading else [_DETAIL.sub("", rating.text).strip().removesuffix(" {")]
-    is_list, is_block = bool(_FIELDS.search(rating.text)), False
+    words = [] if rating.is_heading else [re.sub(_DETAIL, "", rating.text).strip().removesuffix(" {")]
+    is_list, is_block = bool(re.search(_FIELDS, rating.text)), False
     is_open = rating.is_heading or words[-1].endswith(_OPEN)
     for after in range(number + 1, min(number + 1 + _CONTINUED_LINES, len(lines))):
         line, text = lines[after], rated[after].text.strip()
         if not text and (is_open or any(next_one.startswith(_CAUSED) for next_one in lines[after + 1 : after + 2])):
             continue
-        is_part = bool(_BULLET.match(line)) or text.startswith(_CAUSED)
+        is_part = bool(re.match(_BULLET, line)) or text.startswith(_CAUSED)
         is_more = is_open or is_list or is_part or (is_block and line.startswith((" ", "\t")))
-        if not text or not is_more or _OVER.match(text):
+        if not text or not is_more or re.match(_OVER, text):
             break
         is_block = is_block or is_part or (is_open and bool(words))
-        words.append(_DETAIL.sub("", text).strip())
+        words.append(re.sub(_DETAIL, "", text).strip())
         is_open = text.endswith(_OPEN)
     return " ".join(words)
 
@@ -293,11 +279,11 @@ def _quote(lines: Sequence[str], rated: Sequence[Rating], number: int) -> str:
 def _cause(rated: Sequence[Rating], number: int) -> str:
     """The exception during whose handling that of this line was raised; empty without one."""
     texts = (rating.text for rating in rated)
-    chained = [at for at, text in enumerate(texts) if at < number and _CHAINED.match(text)]
+    chained = [at for at, text in enumerate(texts) if at < number and re.match(_CHAINED, text)]
     if not chained:
         return ""
     before = (rated[at] for at in reversed(range(chained[-1])) if rated[at].score >= EXCEPTION)
-    return next((_DETAIL.sub("", rating.text).strip() for rating in before), "")
+    return next((re.sub(_DETAIL, "", rating.text).strip() for rating in before), "")
 
 
 class ServerLog:

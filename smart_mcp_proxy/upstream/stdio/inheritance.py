@@ -20,28 +20,26 @@ _NPM_PLAIN: Final = frozenset({
     "cache", "cafile", "ca", "noproxy", "offline", "prefer_offline", "prefer_online", "strict_ssl",
 })  # fmt: skip
 _NPM_ADDRESSES: Final = frozenset({"https_proxy", "proxy", "registry"})
-_ABOUT_THE_NETWORK: Final = re.compile(
-    r"(?:UV|PIP|NPM_CONFIG|NODE|GIT|COREPACK)_.*|.*(?:PROXY|CERT|CA_BUNDLE|INDEX_URL|REGISTRY).*|NETRC|.*_NETRC", re.I
+_ABOUT_THE_NETWORK: Final = (
+    r"(?i)(?:UV|PIP|NPM_CONFIG|NODE|GIT|COREPACK)_.*|.*(?:PROXY|CERT|CA_BUNDLE|INDEX_URL|REGISTRY).*|NETRC|.*_NETRC"
 )
 """Variables that may be why a program has no way to the network without them."""
-_NETWORK_WORDS: Final = re.compile(
-    r"certificate|\bcerts?\b|\bssl\b|\btls\b|\bproxy\b|\bdns\b|self.signed|name resolution|resolve host|"
+_NETWORK_WORDS: Final = (
+    r"(?i)certificate|\bcerts?\b|\bssl\b|\btls\b|\bproxy\b|\bdns\b|self.signed|name resolution|resolve host|"
     r"\bENOTFOUND|\bECONN|\bETIMEDOUT|\bEAI_AGAIN|\bEHOSTUNREACH|unreachable|\bnetwork\b|"
     r"connect(?:ion)? (?:error|refused|timed out)|error sending request|failed to (?:fetch|download)|\b40[137]\b|"
-    r"unauthorized|package (?:index|registry)",
-    re.I,
+    r"unauthorized|package (?:index|registry)"
 )
-_PROGRAM_WORDS: Final = re.compile(
-    r"\b(?:ModuleNotFound|Import|Syntax|Name|Attribute|Type|FileNotFound|Key)Error\b|Cannot find (?:module|package)|"
-    r"\bENOENT\b|validation errors? for|\busage:|\(allow\.network\)|is to run in a (?:sandbox|container),",
-    re.I,
+_PROGRAM_WORDS: Final = (
+    r"(?i)\b(?:ModuleNotFound|Import|Syntax|Name|Attribute|Type|FileNotFound|Key)Error\b|Cannot find (?:module|"
+    r"package)|\bENOENT\b|validation errors? for|\busage:|\(allow\.network\)|is to run in a (?:sandbox|container),"
 )
 """Ends that a way to the network would not have spared the program, or refusals to start it, whatever they name."""
 _NAMES_SHOWN: Final = 5
 _SCHEME: Final = "://"
-_PLACE_END: Final = re.compile(r"[/?#]")
-_HOST: Final = re.compile(r"(?:\[[0-9A-Fa-f:.]+\]|[A-Za-z0-9._-]+)(?::[0-9]{1,5})?")
-_DOUBTFUL: Final = re.compile(r"@|\?|://")
+_PLACE_END: Final = r"[/?#]"
+_HOST: Final = r"(?:\[[0-9A-Fa-f:.]+\]|[A-Za-z0-9._-]+)(?::[0-9]{1,5})?"
+_DOUBTFUL: Final = r"@|\?|://"
 """Signs that a password holds what ends an address's host, or that there is a token in a query."""
 
 
@@ -87,7 +85,7 @@ def network_hint(environ: Mapping[str, str], config: ServerConfig, said: str) ->
         config: The server.
         said: What is known of its end; where that is not about the network there is nothing to add.
     """
-    if config.transport != "stdio" or not _NETWORK_WORDS.search(said) or _PROGRAM_WORDS.search(said):
+    if config.transport != "stdio" or not re.search(_NETWORK_WORDS, said) or re.search(_PROGRAM_WORDS, said):
         return ""
     if config.isolation.mode != "none" and config.isolation.allow and not config.isolation.allow.network:
         return ""
@@ -99,7 +97,7 @@ def network_hint(environ: Mapping[str, str], config: ServerConfig, said: str) ->
         for name in environ
         if name not in passed.variables
         and name not in (*cut, *configured)
-        and _ABOUT_THE_NETWORK.fullmatch(name)
+        and re.fullmatch(_ABOUT_THE_NETWORK, name)
         and not name.startswith("MCPPROXY_")
     ]
     if not cut and not withheld:
@@ -144,7 +142,7 @@ def _bare(address: str) -> str | None:
     if address.startswith(("/", "./", "~/", "file:///")):
         return None if "@" in address else address
     before, mark, rest = address.rpartition(_SCHEME)
-    place = _PLACE_END.split(rest, maxsplit=1)[0]
+    place = re.split(_PLACE_END, rest, maxsplit=1)[0]
     host, after = place.rpartition("@")[2], rest[len(place) :]
-    is_sure = _HOST.fullmatch(host) and not _DOUBTFUL.search(before + after)
+    is_sure = re.fullmatch(_HOST, host) and not re.search(_DOUBTFUL, before + after)
     return before + mark + host + after if is_sure else None

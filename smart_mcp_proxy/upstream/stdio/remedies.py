@@ -19,7 +19,7 @@ from smart_mcp_proxy.upstream.protocol.server_log import ServerLog
 from smart_mcp_proxy.upstream.stdio.inheritance import network_hint
 
 _REQUIREMENT: Final = "mcp<2"
-_LEFT_OUT: Final = re.compile(
+_LEFT_OUT: Final = (
     r"No module named '?mcp\.|cannot import name '\w+' from '?mcp[.' ]|module 'mcp(?:\.[\w.]+)?' has no attribute|"
     r"'(?:Server|FastMCP|RequestContext|ServerSession)' object has no attribute|"
     r"\b(?:Server|FastMCP)\.\w+\(\) got an unexpected"
@@ -28,63 +28,59 @@ _LEFT_OUT: Final = re.compile(
 
 Source: https://py.sdk.modelcontextprotocol.io/v2/migration/
 """
-_BROUGHT_ALONG: Final = re.compile(r"No module named '(?:httpx|httpx_sse)'")
+_BROUGHT_ALONG: Final = r"No module named '(?:httpx|httpx_sse)'"
 """The same of packages that came with version 1 and were never asked for."""
 _WITH: Final = ("--with", _REQUIREMENT)
 _LAST_LINES: Final = 40
 """Last lines that are read of what the server wrote: what it says of a refused access stands among them."""
 
 _MOST_NAMES: Final = 4
-_LACKED: Final = re.compile(
-    r"\b(?:required|missing|requires?|must (?:be|set|provide)|unset|please (?:set|provide|specify)|needs?|KeyError|"
+_LACKED: Final = (
+    r"(?i)\b(?:required|missing|requires?|must (?:be|set|provide)|unset|please (?:set|provide|specify)|needs?|KeyError|"
     r"(?:is|are|was|were|not) (?:not )?(?:set|provided|found|configured|defined|specified|given|present|empty)|"
-    r"undefined)\b",
-    re.I,
+    r"undefined)\b"
 )
-_VARIABLE: Final = re.compile(r"(?<![\w/.$<-])\$?\{?([A-Z][A-Z0-9]*(?:_[A-Z0-9]+)+)\b(?![/\\(]|\.\w)")
-_NO_VARIABLE: Final = re.compile(r"(?:ERR|SELF_SIGNED|UNABLE_TO|DEPTH_ZERO|HTTP)_|.*_NOT_FOUND$")
+_VARIABLE: Final = r"(?<![\w/.$<-])\$?\{?([A-Z][A-Z0-9]*(?:_[A-Z0-9]+)+)\b(?![/\\(]|\.\w)"
+_NO_VARIABLE: Final = r"(?:ERR|SELF_SIGNED|UNABLE_TO|DEPTH_ZERO|HTTP)_|.*_NOT_FOUND$"
 """Codes of errors, which are written alike."""
-_CHOICE: Final = re.compile(r"\b(?:either|one of|or)\b", re.I)
-_OPTION: Final = re.compile(
-    r"(?:required option|arguments (?:are required|were not provided):|"
-    r"missing (?:required )?(?:option|argument|flag)s?:?|required flag\(s\)|requires? the) ['\"`]?(--?[a-z][\w-]*)",
-    re.I,
+_CHOICE: Final = r"(?i)\b(?:either|one of|or)\b"
+_OPTION: Final = (
+    r"(?i)(?:required option|arguments (?:are required|were not provided):|"
+    r"missing (?:required )?(?:option|argument|flag)s?:?|required flag\(s\)|requires? the) ['\"`]?(--?[a-z][\w-]*)"
 )
 _PYTHON: Final = (
-    re.compile(r"does not satisfy Python\s*>=?\s*(3\.\d+)"),
-    re.compile(r"requires a different Python: [\d.]+ not in '>=\s*(3\.\d+)"),
-    re.compile(r"Requires-Python [>~]=\s*(3\.\d+)"),
-    re.compile(r"newer than PyO3's maximum supported version \((3\.\d+)\)"),
+    r"does not satisfy Python\s*>=?\s*(3\.\d+)",
+    r"requires a different Python: [\d.]+ not in '>=\s*(3\.\d+)",
+    r"Requires-Python [>~]=\s*(3\.\d+)",
+    r"newer than PyO3's maximum supported version \((3\.\d+)\)",
 )
 _PYTHON_SINCE: Final = {
-    "3.11": re.compile(
+    "3.11": (
         r"No module named 'tomllib'|'asyncio' has no attribute '(?:timeout|TaskGroup|Runner)'|"
         r"import name '(?:Self|StrEnum|UTC|assert_never|NotRequired|LiteralString)' from '(?:typing|enum|datetime)'"
     ),
-    "3.12": re.compile(
-        r"import name '(?:override|TypeAliasType|batched|Buffer)' from '(?:typing|itertools|collections)"
-    ),
-    "3.13": re.compile(r"import name '(?:TypeIs|ReadOnly|deprecated)' from '(?:typing|warnings)'"),
+    "3.12": r"import name '(?:override|TypeAliasType|batched|Buffer)' from '(?:typing|itertools|collections)",
+    "3.13": r"import name '(?:TypeIs|ReadOnly|deprecated)' from '(?:typing|warnings)'",
 }
 """By version: what Python says of things that it has since then. Source: https://docs.python.org/3/whatsnew/"""
 _NODE: Final = (
-    re.compile(r"EBADENGINE\s+required: \{[^}]*node: '[^'\d]*(\d+)"),
-    re.compile(r"\b(?:requires?|needs?) Node(?:\.js)?\s*(?:version )?[>=v^~ ]*(\d+)", re.I),
+    r"EBADENGINE\s+required: \{[^}]*node: '[^'\d]*(\d+)",
+    r"(?i)\b(?:requires?|needs?) Node(?:\.js)?\s*(?:version )?[>=v^~ ]*(\d+)",
 )
 _NODE_SINCE: Final = {
-    "20": re.compile(r"\b(?:File|CustomEvent|crypto) is not defined"),
-    "22": re.compile(
+    "20": r"\b(?:File|CustomEvent|crypto) is not defined",
+    "22": (
         r"provide an export named '(?:enableCompileCache|glob|styleText|registerHooks)'|Promise\.withResolvers is not|"
         r"built-in module: node:sqlite|markAsUncloneable is not|\bWebSocket is not defined|\bERR_REQUIRE_ESM\b"
     ),
-    "24": re.compile(r"\bURLPattern is not defined|RegExp\.escape is not a function"),
+    "24": r"\bURLPattern is not defined|RegExp\.escape is not a function",
 }
 """Likewise of Node.js. Source: https://nodejs.org/en/blog/release"""
-_LIBRARY: Final = re.compile(
+_LIBRARY: Final = (
     r"\b(lib[\w.+-]+?\.so[\d.]*): cannot open shared object|no library called \"(?:lib)?([\w.+-]+)\"|"
     r"cannot load library '(lib[\w.+-]+)|(?:failed|unable) to find (lib\w+)"
 )
-_NOT_BUILT: Final = re.compile(r"\bPackage ([\w.+-]+) was not found in the pkg-config search path")
+_NOT_BUILT: Final = r"\bPackage ([\w.+-]+) was not found in the pkg-config search path"
 _LIBRARIES: Final = {
     "libGL.so": "libgl1",
     "libcairo": "libcairo2",
@@ -104,32 +100,29 @@ _LIBRARIES: Final = {
 }
 """Packages of Debian by the beginning of the library that they bring."""
 _PLATFORMS: Final = (
-    (re.compile(r'notsup Unsupported platform for \S+ wanted \{"os":\[?"darwin'), "runs on macOS only"),
-    (re.compile(r'notsup Unsupported platform for \S+ wanted \{"os":\[?"win32'), "runs on Windows only"),
-    (re.compile(r"notsup Unsupported platform\b"), "is not made for this system"),
-    (re.compile(r"No module named '(?:AppKit|Foundation|Quartz|objc|EventKit)'"), "runs on macOS only"),
-    (re.compile(r"No module named '(?:winreg|win32\w*|pywintypes|msvcrt|_winapi)'"), "runs on Windows only"),
-    (re.compile(r"(?i)\b(?:only (?:runs on|works on|available on|supports)|requires) macos\b"), "runs on macOS only"),
-    (
-        re.compile(r"(?i)\b(?:only (?:runs on|works on|available on|supports)|requires) windows\b"),
-        "runs on Windows only",
-    ),
-    (re.compile(r"Exec format error|cannot execute binary file"), "was built for another kind of processor or system"),
-    (re.compile(r"no wheels with a matching (?:platform|Python ABI)"), "has no build for this system"),
+    (r'notsup Unsupported platform for \S+ wanted \{"os":\[?"darwin', "runs on macOS only"),
+    (r'notsup Unsupported platform for \S+ wanted \{"os":\[?"win32', "runs on Windows only"),
+    (r"notsup Unsupported platform\b", "is not made for this system"),
+    (r"No module named '(?:AppKit|Foundation|Quartz|objc|EventKit)'", "runs on macOS only"),
+    (r"No module named '(?:winreg|win32\w*|pywintypes|msvcrt|_winapi)'", "runs on Windows only"),
+    (r"(?i)\b(?:only (?:runs on|works on|available on|supports)|requires) macos\b", "runs on macOS only"),
+    (r"(?i)\b(?:only (?:runs on|works on|available on|supports)|requires) windows\b", "runs on Windows only"),
+    (r"Exec format error|cannot execute binary file", "was built for another kind of processor or system"),
+    (r"no wheels with a matching (?:platform|Python ABI)", "has no build for this system"),
 )
-_MISSING_PACKAGE: Final = re.compile(
+_MISSING_PACKAGE: Final = (
     r"npm error 404 .*could not be found|E404|was not found in the package registry|could not determine executable"
 )
-_SCRIPT_FAILED: Final = re.compile(
+_SCRIPT_FAILED: Final = (
     r"npm (?:ERR!|error) path \S*[/\\]node_modules[/\\].*\n(?:npm .*\n)?npm (?:ERR!|error) command (?:sh|cmd)"
 )
-_FAILED: Final = re.compile(r" ended with exit code [1-9]\d*\.$")
+_FAILED: Final = r" ended with exit code [1-9]\d*\.$"
 """Failure where nothing was written that says why."""
 _PACKAGE: Final = r"(?:@[a-z0-9][\w.-]*/)?[a-z0-9][\w.-]*"
-_DEPRECATED: Final = re.compile(rf"npm warn deprecated ({_PACKAGE})@\S+: (.*)")
-_ADDRESS: Final = re.compile(r"(https://[a-z0-9-]+(?:\.[a-z0-9-]+)+(?:/[\w-]+)*/(?:mcp|sse))(?![\w/.-]*[\w/-])")
-_IS_ELSEWHERE: Final = re.compile(r"\b(?:moved|remote|hosted|deprecated|instead)\b", re.I)
-_NEW_NAME: Final = re.compile(
+_DEPRECATED: Final = rf"npm warn deprecated ({_PACKAGE})@\S+: (.*)"
+_ADDRESS: Final = r"(https://[a-z0-9-]+(?:\.[a-z0-9-]+)+(?:/[\w-]+)*/(?:mcp|sse))(?![\w/.-]*[\w/-])"
+_IS_ELSEWHERE: Final = r"(?i)\b(?:moved|remote|hosted|deprecated|instead)\b"
+_NEW_NAME: Final = (
     r"\b(?:renamed|moved|migrated?|replaced|superseded|use|switch|favou?r)\b(?: \w+){0,4} ['\"`]?"
     r"(@[a-z0-9][\w.-]*/[a-z0-9][\w.-]*\w|(?<=['\"`])[a-z0-9]+(?:-[a-z0-9]+)+)"
 )
@@ -187,7 +180,7 @@ def _use_older_sdk(ended: Ended) -> str:
     if any(_REQUIREMENT in arg for arg in config.args):
         return ""
     args = _with_older(Path(config.command or "").name, config.args)
-    if not _LEFT_OUT.search(said) and not (args and _BROUGHT_ALONG.search(said)):
+    if not re.search(_LEFT_OUT, said) and not (args and re.search(_BROUGHT_ALONG, said)):
         return ""
     why = "It was written for version 1 of the MCP SDK for Python and got version 2."
     if not args:
@@ -210,21 +203,21 @@ def _with_older(program: str, args: Sequence[str]) -> list[str]:
 
 
 def _pass_variables(ended: Ended) -> str:
-    if not _LACKED.search(ended.said):
+    if not re.search(_LACKED, ended.said):
         return ""
     given = {*ended.config.env, *ended.config.inherit}
-    names = [name for name in dict.fromkeys(_VARIABLE.findall(ended.said)) if not _NO_VARIABLE.match(name)]
+    names = [name for name in dict.fromkeys(re.findall(_VARIABLE, ended.said)) if not re.match(_NO_VARIABLE, name)]
     names = [name for name in names if name not in given][:_MOST_NAMES]
     if not names:
         return ""
-    is_choice = len(names) > 1 and _CHOICE.search(ended.said) is not None
+    is_choice = len(names) > 1 and re.search(_CHOICE, ended.said) is not None
     asked = f"It asks for {(' or ' if is_choice else ', ').join(names)}, which its entry does not give"
     passed = [f"env.{name}=${{{name}}}" for name in names[: 1 if is_choice else None]]
     return ended.patch(f"{asked}. Set it where the gateway starts, and pass it on", *passed)
 
 
 def _add_option(ended: Ended) -> str:
-    found = _OPTION.search(ended.said)
+    found = re.search(_OPTION, ended.said)
     if not found or found[1] in ended.config.args:
         return ""
     entry = f"mcpproxy server show {shell_word(ended.config.name)}"
@@ -258,24 +251,24 @@ def _use_other_node(ended: Ended) -> str:
     )
 
 
-def _find_version(asked: Sequence[re.Pattern[str]], since: Mapping[str, re.Pattern[str]], ended: Ended) -> str:
+def _find_version(asked: Sequence[str], since: Mapping[str, str], ended: Ended) -> str:
     """The version that a program, or who installs it, asks for; or the first that has what it missed."""
     for version, pattern in since.items():
-        if pattern.search(ended.said):
+        if re.search(pattern, ended.said):
             return version
     text = "\n".join((ended.said, *ended.written))
-    found = next(filter(None, (pattern.search(text) for pattern in asked)), None)
+    found = next(filter(None, (re.search(pattern, text) for pattern in asked)), None)
     return found[1] if found else ""
 
 
 def _install_library(ended: Ended) -> str:
-    if found := _LIBRARY.search(ended.said):
+    if found := re.search(_LIBRARY, ended.said):
         name = next(filter(None, found.groups()))
         name = name if name.startswith("lib") else f"lib{name}"
         package = next((package for start, package in _LIBRARIES.items() if name.startswith(start)), "")
         debian = f" (Debian, Ubuntu: apt install {package})" if package else ""
         return f"The system lacks the library {name}: install it where the server runs{debian}."
-    if found := _NOT_BUILT.search("\n".join(ended.written)):
+    if found := re.search(_NOT_BUILT, "\n".join(ended.written)):
         name = found[1] if found[1].startswith("lib") else f"lib{found[1]}"
         return f"A part of it cannot be built without {name}: install it (Debian, Ubuntu: apt install {name}-dev)."
     if found := re.search(r"version `(GLIBC(?:XX)?_[\d.]+)' not found", ended.said):
@@ -288,14 +281,14 @@ def _install_library(ended: Ended) -> str:
 def _skip_scripts(ended: Ended) -> str:
     if ended.program != "npx" or "npm_config_ignore_scripts" in ended.config.env:
         return ""
-    if not _SCRIPT_FAILED.search("\n".join(ended.written)):
+    if not re.search(_SCRIPT_FAILED, "\n".join(ended.written)):
         return ""
     why = "A script that runs when it is installed fails. Many programs do without: leave such scripts out"
     return ended.patch(why, "env.npm_config_ignore_scripts=true")
 
 
 def _show_scripts(ended: Ended, failure: str) -> str:
-    if ended.program != "npx" or ended.said or not _FAILED.search(failure):
+    if ended.program != "npx" or ended.said or not re.search(_FAILED, failure):
         return ""
     why = (
         "npx is silent where a script that runs at an installation fails. Have it show what such scripts write "
@@ -306,24 +299,24 @@ def _show_scripts(ended: Ended, failure: str) -> str:
 
 def _leave_out(ended: Ended) -> str:
     text = "\n".join((ended.said, *ended.written))
-    only = next((only for pattern, only in _PLATFORMS if pattern.search(text)), "")
+    only = next((only for pattern, only in _PLATFORMS if re.search(pattern, text)), "")
     return f"It {only}. To leave it out here: mcpproxy server disable {shell_word(ended.config.name)}" if only else ""
 
 
 def _use_new_name(ended: Ended) -> str:
     packages = {re.sub(r"(?<=.)@[^/]*$", "", arg): at for at, arg in enumerate(ended.config.args)}
-    notices = [found for found in map(_DEPRECATED.match, ended.written) if found and found[1] in packages]
+    notices = [each for line in ended.written if (each := re.match(_DEPRECATED, line)) and each[1] in packages]
     for name, text in [*((found[1], found[2]) for found in notices), ("", ended.said)]:
-        if (found := _ADDRESS.search(text)) and _IS_ELSEWHERE.search(text):
+        if (found := re.search(_ADDRESS, text)) and re.search(_IS_ELSEWHERE, text):
             return ended.patch("Its makers serve it at an address now", f"url={found[1]}", "command=null", "args=null")
-        if name and (found := _NEW_NAME.search(text)):
+        if name and (found := re.search(_NEW_NAME, text)):
             args = [found[1] if at == packages[name] else arg for at, arg in enumerate(ended.config.args)]
             return ended.replace_args(f"Its makers call it {found[1]} now", args)
     return ""
 
 
 def _correct_package(ended: Ended) -> str:
-    if not _MISSING_PACKAGE.search(ended.said):
+    if not re.search(_MISSING_PACKAGE, ended.said):
         return ""
     entry = f"mcpproxy server show {shell_word(ended.config.name)}"
     return (

@@ -46,7 +46,7 @@ _INSTALL = {
     "docker": "Install Docker",
 }
 """Advice for programs that start servers and come with something of another name."""
-_WINDOWS_PATH = re.compile(r"[A-Za-z]:[\\/]|%\w+%|\.{0,2}\\|.*\\.*\.(?:exe|cmd|bat|ps1)$", re.IGNORECASE)
+_WINDOWS_PATH = r"(?i)[A-Za-z]:[\\/]|%\w+%|\.{0,2}\\|.*\\.*\.(?:exe|cmd|bat|ps1)$"
 """Paths as Windows writes them."""
 _WINDOWS_ENDS = (".exe", ".cmd", ".bat", ".ps1")
 
@@ -347,7 +347,7 @@ def _start_error(config: ServerConfig, exc: OSError | ValueError) -> UpstreamErr
     if config.cwd and not os.path.isdir(config.cwd):
         return UpstreamError(f"{where}: folder '{config.cwd}' does not exist.", hint="Correct its 'cwd'.")
     if isinstance(exc, FileNotFoundError):
-        if _WINDOWS_PATH.match(command):
+        if re.match(_WINDOWS_PATH, command):
             return _of_windows(config)
         words = command.split()
         # A path with a blank in it may be meant as it stands.

@@ -1,6 +1,7 @@
 """Files with one token: made once, whole, readable by the owner only, shared by processes."""
 
 import os
+import re
 import secrets
 import stat
 import tempfile
@@ -86,7 +87,7 @@ def _read(path: Path) -> str:
         text = os.read(descriptor, _LIMIT_BYTES).decode("ascii", "replace").strip()
     finally:
         os.close(descriptor)
-    if not BEARER.fullmatch(text):
+    if not re.fullmatch(BEARER, text):
         raise _UnfitError("it does not hold one token")
     if facts.st_mode & _GROUP_OR_OTHERS:
         mode = stat.S_IMODE(facts.st_mode)

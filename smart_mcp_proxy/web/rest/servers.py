@@ -35,7 +35,7 @@ LOG_LINES = 50
 LOG_LINES_MOST = 1000
 
 # What the descriptions say of these, the handlers check, and word what does not fit.
-_ServerName = Annotated[str, msgspec.Meta(extra_json_schema={"pattern": f"^{SERVER_NAME.pattern}$"})]
+_ServerName = Annotated[str, msgspec.Meta(extra_json_schema={"pattern": f"^{SERVER_NAME}$"})]
 _Entry = Annotated[
     dict[str, Any],
     msgspec.Meta(

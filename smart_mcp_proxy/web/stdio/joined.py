@@ -64,9 +64,7 @@ IGNORED: Final = frozenset({
 _SERVICE: Final = dict.fromkeys(("OPENAI", "HYBRID"), frozenset({"OPENAI_API_KEY", "OPENAI_BASE_URL"}))
 """Variables of the service that computes embeddings, by the embedder that may use it."""
 
-_VERSION: Final = re.compile(
-    r"([0-9]+(?:\.[0-9]+)*?)(?:\.0)*(?:(a|b|rc)([0-9]+))?(?:\.post([0-9]+))?(?:\.dev([0-9]+))?(?:\+.*)?"
-)
+_VERSION: Final = r"([0-9]+(?:\.[0-9]+)*?)(?:\.0)*(?:(a|b|rc)([0-9]+))?(?:\.post([0-9]+))?(?:\.dev([0-9]+))?(?:\+.*)?"
 """Version of a Python package, as its builder writes it; zeros at the release's end do not count."""
 _USELESS: Final = (TimeoutError, OSError, ValueError, RecursionError, asyncio.LimitOverrunError)
 """Failures to read what a door says first: msgspec's are ValueErrors."""
@@ -488,7 +486,7 @@ def rank_version(version: str) -> tuple[Any, ...]:
 
     Source: https://packaging.python.org/en/latest/specifications/version-specifiers/
     """
-    if (found := _VERSION.fullmatch(version)) is None:
+    if (found := re.fullmatch(_VERSION, version)) is None:
         return ()
     release, letter, number, post, dev = found.groups()
     before = letter or ("" if dev and not post else "~"), int(number or 0)
