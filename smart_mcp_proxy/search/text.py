@@ -52,8 +52,8 @@ _WORD = re.compile(r"[\w'\u2019-]+")
 _RUN = re.compile(r"[^\W_]+")
 _PART = re.compile(r"[A-Z]{2,}s(?![a-z])|[A-Z]+(?![a-z])|[A-Z]?[a-z]+|\d+")
 _CJK = "\u2e80-\u9fff\uac00-\ud7af\uf900-\ufaff\U00020000-\U0003ffff"
-_OTHER_PART = re.compile(rf"[{_CJK}]+|\d+|[^\W\d_{_CJK}]+")
-_IS_CJK = re.compile(f"[{_CJK}]")
+_OTHER_PART = rf"[{_CJK}]+|\d+|[^\W\d_{_CJK}]+"
+_IS_CJK = f"[{_CJK}]"
 
 _STEM_LETTERS = 2
 """Last letters of a stem that may be none of its word's: possibl, hope for hoping."""
@@ -141,7 +141,7 @@ def is_one_slip(a: str, b: str) -> bool:
 @lru_cache(maxsize=_CACHE_LIMIT)
 def _terms_of_run(run: str) -> tuple[str, ...]:
     if not run.isascii():
-        return tuple(term for part in _OTHER_PART.findall(run) for term in _terms_of_other(part))
+        return tuple(term for part in re.findall(_OTHER_PART, run) for term in _terms_of_other(part))
     parts = _PART.findall(run)
     if len(parts) > 1:
         parts.append(run)  # GitHub must meet github, S3 must meet s3
@@ -149,7 +149,7 @@ def _terms_of_run(run: str) -> tuple[str, ...]:
 
 
 def _terms_of_other(part: str) -> list[str]:
-    if not _IS_CJK.match(part):
+    if not re.match(_IS_CJK, part):
         return [_stem_word(part.casefold())]
     return [a + b for a, b in pairwise(part)] or [part]
 
