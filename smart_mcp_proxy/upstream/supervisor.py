@@ -6,10 +6,12 @@ import logging
 import random
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import KW_ONLY, dataclass, field, replace
+from dataclasses import KW_ONLY, dataclass, field
 from functools import partial
 from pathlib import Path
 from typing import Any, Final
+
+from msgspec.structs import replace
 
 from smart_mcp_proxy.desktop.present import get_present_client
 from smart_mcp_proxy.errors import ConfigError, UpstreamAuthError, UpstreamError
