@@ -474,9 +474,8 @@ class Upstream:
 
     def _set_state(self, state: ServerState, error: str = "", hint: str = "", last_error: str = "") -> None:
         check_transition(self.name, self._status.state, state)
-        self._status = replace(
-            self._status, state=state, error=redact(error), hint=redact(hint), last_error=redact(last_error)
-        )
+        error, hint, last_error = map(redact, (error, hint, last_error))
+        self._status = replace(self._status, state=state, error=error, hint=hint, last_error=last_error)
         (self._settled.clear if state is ServerState.CONNECTING else self._settled.set)()
         self._tell(self.on_change, self._status)
 
