@@ -223,8 +223,7 @@ LOCAL = Principal("local")
 """Anybody on this machine: the client of a pipe, and on a loopback address whoever sends no token."""
 
 
-@dataclass(frozen=True, slots=True)
-class ProgressReport:
+class ProgressReport(msgspec.Struct, frozen=True):
     """Progress report of a running call, with the fields of `notifications/progress`."""
 
     progress: float
@@ -265,8 +264,7 @@ AskClient = Callable[[str, Mapping[str, Any], float], Awaitable[Mapping[str, Any
 """Asks a client: method, params, and the seconds that it may take; gives its result as it sent it."""
 
 
-@dataclass(frozen=True, slots=True)
-class ClientInput:
+class ClientInput(msgspec.Struct, frozen=True):
     """Ways to ask the client behind one request while it is served.
 
     Attributes:
@@ -353,8 +351,7 @@ PENDING_STATES = frozenset({ServerState.CONNECTING, ServerState.DISCONNECTED, Se
 """States that a server leaves by itself: its first list may still come."""
 
 
-@dataclass(frozen=True, slots=True)
-class ServerStatus:
+class ServerStatus(msgspec.Struct, frozen=True):
     """A server at a glance.
 
     Attributes:

@@ -4,10 +4,10 @@ import itertools
 from collections import deque
 from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, Final
 
+import msgspec
 from sqlalchemy import Connection
 
 from smart_mcp_proxy.catalog.recovery.seals import Seals
@@ -25,8 +25,7 @@ _MOST_ITEMS: Final = 1_000
 """Limit on the items of lists that share a transaction: other processes wait for its end."""
 
 
-@dataclass(slots=True)
-class _Waiting:
+class _Waiting(msgspec.Struct):
     """A list on its way into the file.
 
     Attributes:
@@ -241,7 +240,7 @@ class ServerLists(Archive):
         # After it: who sees from another thread that a server has listed must find what it has.
         self._last_sync_s[server] = self._unsaved_syncs[server] = now_s
         if not self.is_known(server):
-            self._standing = replace(self._standing, baselined=self._standing.baselined | {server})
+            self._standing = msgspec.structs.replace(self._standing, baselined=self._standing.baselined | {server})
 
     def _look(self, connection: Connection, base: Snapshot | None = None) -> Followed:
         """Read what is stored, on from `base`, or from the present snapshot if none is given."""

@@ -2,11 +2,11 @@
 
 from bisect import bisect_left, insort
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass, field
 from operator import attrgetter
 from typing import NamedTuple, TypeVar
 
 import msgspec
+from msgspec.structs import astuple
 
 from smart_mcp_proxy.layered import Layered
 from smart_mcp_proxy.models import ToolKey, ToolRecord, Withheld
@@ -66,8 +66,7 @@ class SnapshotStep(NamedTuple):
     diff: Diff
 
 
-@dataclass(frozen=True, slots=True)
-class Snapshot:
+class Snapshot(msgspec.Struct, frozen=True):  # noqa: PLW1641  (its mappings have no hash)
     """All tools of one generation of the catalog.
 
     Only `withheld` knows of a definition that was not approved: whoever looks a tool up anywhere else cannot come
@@ -86,19 +85,23 @@ class Snapshot:
     """
 
     generation: int = 0
-    by_id: Layered[int, ToolRecord] = field(default_factory=Layered)
-    by_key: Mapping[ToolKey, ToolRecord] = field(default_factory=Layered)
-    by_listed: Mapping[str, ToolRecord] = field(default_factory=Layered)
-    by_server: Mapping[str, tuple[ToolRecord, ...]] = field(default_factory=Layered)
-    withheld: Mapping[ToolKey, Withheld] = field(default_factory=Layered)
-    withheld_keys: Mapping[int, ToolKey] = field(default_factory=Layered, repr=False, compare=False)
-    step: SnapshotStep | None = field(default=None, repr=False, compare=False)
-    mark: object = field(default_factory=object, repr=False, compare=False)
+    by_id: Layered[int, ToolRecord] = msgspec.field(default_factory=Layered)
+    by_key: Mapping[ToolKey, ToolRecord] = msgspec.field(default_factory=Layered)
+    by_listed: Mapping[str, ToolRecord] = msgspec.field(default_factory=Layered)
+    by_server: Mapping[str, tuple[ToolRecord, ...]] = msgspec.field(default_factory=Layered)
+    withheld: Mapping[ToolKey, Withheld] = msgspec.field(default_factory=Layered)
+    # Not compared: they follow from the others, or tell one snapshot from the next.
+    withheld_keys: Mapping[int, ToolKey] = msgspec.field(default_factory=Layered)
+    step: SnapshotStep | None = None
+    mark: object = msgspec.field(default_factory=object)
 
     def __repr__(self) -> str:
         withheld = f" withheld={len(self.withheld)}" if self.withheld else ""
         servers = len(self.by_server)
         return f"<Snapshot generation={self.generation} tools={len(self.by_id)} servers={servers}{withheld}>"
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Snapshot) and astuple(self)[:-3] == astuple(other)[:-3]
 
     def ids(self) -> set[int]:
         """The ids of all tools, the withheld ones included."""

@@ -3,12 +3,12 @@
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
-from dataclasses import dataclass, field
 from typing import Final
 
+import msgspec
 
-@dataclass(eq=False)
-class JoinedClient:
+
+class JoinedClient(msgspec.Struct, eq=False):
     """Client that shares a gateway with others.
 
     Attributes:
@@ -24,8 +24,11 @@ class JoinedClient:
     version: str
     directory: str
     since_s: float
-    variables: Mapping[str, str] = field(repr=False)  # they may be secrets
+    variables: Mapping[str, str]
     name: str = ""
+
+    def __repr__(self) -> str:  # variables may be secrets
+        return f"<JoinedClient {self.pid} {self.name}>"
 
 
 _present: ContextVar[JoinedClient | None] = ContextVar("joined_client", default=None)

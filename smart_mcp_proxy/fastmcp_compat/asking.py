@@ -4,10 +4,10 @@ Private name used: `ServerSession._request_outbound`.
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
 from typing import Any, Final
 
 import mcp_types
+import msgspec
 from mcp.server.connection import Connection
 from mcp.server.context import ServerRequestContext
 from mcp.server.session import ServerSession
@@ -15,6 +15,7 @@ from mcp.shared.dispatcher import Outbound
 from mcp.shared.exceptions import MCPError, NoBackChannelError
 from mcp_types import methods as wire_methods
 from mcp_types.version import MODERN_PROTOCOL_VERSIONS
+from msgspec.structs import replace
 from pydantic import ValidationError
 
 from smart_mcp_proxy.errors import RequestError
@@ -45,8 +46,7 @@ def read_input_capabilities(capabilities: object) -> dict[str, Any]:
     return {name: value for name, value in found.items() if isinstance(value, Mapping)}
 
 
-@dataclass(frozen=True, slots=True)
-class Asking:
+class Asking(msgspec.Struct, frozen=True):
     """The way to ask one client, for as long as the request that it waits for is under way.
 
     Attributes:
@@ -158,8 +158,7 @@ def _client_error(method: str, exc: MCPError, timeout_s: float) -> RequestError:
     )
 
 
-@dataclass(frozen=True, slots=True)
-class ClientChannel:
+class ClientChannel(msgspec.Struct, frozen=True):
     """Asks and tells one client.
 
     Attributes:

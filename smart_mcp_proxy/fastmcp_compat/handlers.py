@@ -1,8 +1,9 @@
 """Handlers of an agent's requests besides its tools."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any, Protocol
+
+import msgspec
 
 from smart_mcp_proxy.extensions import Extensions
 from smart_mcp_proxy.models import ClientInput, ClientLine, Era, OnProgress, Principal
@@ -18,8 +19,7 @@ class ClientSession(Protocol):
         """The client is gone."""
 
 
-@dataclass(frozen=True, slots=True)
-class Inbound:
+class Inbound(msgspec.Struct, frozen=True):
     """Request of an agent: the parts that the gateway's handlers read.
 
     Attributes:

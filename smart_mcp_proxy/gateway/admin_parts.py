@@ -3,9 +3,10 @@
 import os
 from collections.abc import Mapping
 from contextlib import AsyncExitStack, suppress
-from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
+
+import msgspec
 
 from smart_mcp_proxy.conditions import Remark, worst
 from smart_mcp_proxy.errors import RateLimitedError
@@ -28,8 +29,7 @@ from smart_mcp_proxy.servers import Profile, ServerConfig, ServerEdits
 from smart_mcp_proxy.upstream import Fleet, Upstream
 
 
-@dataclass(frozen=True)
-class GatewayCondition:
+class GatewayCondition(msgspec.Struct, frozen=True):
     """The servers' states, and why answers are worse than they could be.
 
     Attributes:
@@ -67,7 +67,7 @@ class GatewayCondition:
         if not remarks:
             return status
         severity = worst(remarks)
-        return replace(
+        return msgspec.structs.replace(
             status,
             state=ServerState.ERROR if severity == "error" else status.state,
             error=_join_sentences(status.error, *(each.message for each in remarks)),
@@ -122,8 +122,7 @@ async def forget_unused(base: Base, lists: Lists) -> None:
     await lists.index_sync.catch_up()
 
 
-@dataclass(frozen=True, kw_only=True)
-class Admin:
+class Admin(msgspec.Struct, frozen=True, kw_only=True):
     """Parts for operators.
 
     Attributes:

@@ -2,8 +2,9 @@
 
 from collections.abc import Callable
 from contextlib import AsyncExitStack
-from dataclasses import dataclass
 from functools import lru_cache, partial
+
+import msgspec
 
 from smart_mcp_proxy.gateway.admin_parts import Admin
 from smart_mcp_proxy.gateway.calls.calls import Calls
@@ -43,8 +44,7 @@ from smart_mcp_proxy.secrets.sealing import SecretKey
 from smart_mcp_proxy.upstream import Fleet
 
 
-@dataclass(frozen=True, kw_only=True)
-class Requests:
+class Requests(msgspec.Struct, frozen=True, kw_only=True):
     """The paths of requests to servers.
 
     Attributes:

@@ -2,8 +2,9 @@
 
 import os
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
+
+import msgspec
 
 from smart_mcp_proxy import __version__
 from smart_mcp_proxy.catalog import Catalog
@@ -27,8 +28,7 @@ if TYPE_CHECKING:
     from fastmcp import FastMCP
 
 
-@dataclass(frozen=True, eq=False, repr=False)
-class Gateway:
+class Gateway(msgspec.Struct, frozen=True, eq=False):
     """Single search and call path in front of all configured servers, opened by `open_gateway`.
 
     Attributes:

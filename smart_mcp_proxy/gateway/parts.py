@@ -3,10 +3,11 @@
 import asyncio
 from collections.abc import Callable, Mapping
 from contextlib import AsyncExitStack
-from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from typing import Final
+
+import msgspec
 
 from smart_mcp_proxy.catalog import Catalog
 from smart_mcp_proxy.events import Event
@@ -48,8 +49,7 @@ ANSWER_S: Final = 0.05
 log = get_logger("gateway")
 
 
-@dataclass(frozen=True, kw_only=True, eq=False, repr=False)  # the environment may hold secrets
-class Base:
+class Base(msgspec.Struct, frozen=True, kw_only=True, eq=False):
     """Settings, configuration, catalog and events that nearly every part needs.
 
     Attributes:
@@ -86,13 +86,14 @@ class Base:
     worker: Worker
     tracing: Tracing | None
     metrics: Metrics | None
-    changes: Changes = field(default_factory=Changes)
-    configured: Event[Mapping[str, ServerConfig]] = field(default_factory=Event)
-    session_opened: Event[Session] = field(default_factory=Event)
-    status_changed: Event[ServerStatus] = field(default_factory=Event)
-    tools_changed: Event[str] = field(default_factory=Event)
-    contents_changed: Event[str] = field(default_factory=Event)
-    resource_updated: Event[str, str] = field(default_factory=Event)
+    changes: Changes = msgspec.field(default_factory=Changes)
+    configured: Event[Mapping[str, ServerConfig]] = msgspec.field(default_factory=Event)
+    session_opened: Event[Session] = msgspec.field(default_factory=Event)
+    status_changed: Event[ServerStatus] = msgspec.field(default_factory=Event)
+    tools_changed: Event[str] = msgspec.field(default_factory=Event)
+    contents_changed: Event[str] = msgspec.field(default_factory=Event)
+    resource_updated: Event[str, str] = msgspec.field(default_factory=Event)
+    __repr__ = object.__repr__  # the environment may hold secrets
 
 
 class UpstreamStart:
@@ -120,8 +121,7 @@ class UpstreamStart:
             log.debug("no client within %.1f s", limit_s)
 
 
-@dataclass(frozen=True)
-class Upstreams:
+class Upstreams(msgspec.Struct, frozen=True):
     """The servers' sessions.
 
     Attributes:
@@ -138,7 +138,7 @@ class Upstreams:
     sandbox: Sandbox
     fleet: Fleet
     subjects: SubjectTokens
-    start: UpstreamStart = field(default_factory=UpstreamStart)
+    start: UpstreamStart = msgspec.field(default_factory=UpstreamStart)
 
 
 async def open_upstreams(base: Base, stack: AsyncExitStack) -> Upstreams:
@@ -183,8 +183,7 @@ async def open_upstreams(base: Base, stack: AsyncExitStack) -> Upstreams:
     return Upstreams(connector, sign_ins, sandbox, fleet, subjects)
 
 
-@dataclass(frozen=True, kw_only=True)
-class Lists:
+class Lists(msgspec.Struct, frozen=True, kw_only=True):
     """Parts that follow servers' lists: catalog, views and index.
 
     Attributes:

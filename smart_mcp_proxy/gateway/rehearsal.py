@@ -1,7 +1,6 @@
 """The SDK's answers to a connecting client, obtained without one, for the next start."""
 
 import asyncio
-import dataclasses
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
 from types import SimpleNamespace
@@ -9,6 +8,7 @@ from typing import Any, cast
 
 import msgspec
 from mcp_types.version import HANDSHAKE_PROTOCOL_VERSIONS, LATEST_MODERN_VERSION
+from msgspec import structs
 
 from smart_mcp_proxy import __version__
 from smart_mcp_proxy.fastmcp_compat.eras import serve_streams
@@ -126,7 +126,7 @@ class _Unheard:
 
     async def list_tools(self, inbound: Inbound) -> dict[str, Any]:
         """As the agent, to a client that has just connected."""
-        return await self._agent.list_tools(dataclasses.replace(inbound, session=None))
+        return await self._agent.list_tools(structs.replace(inbound, session=None))
 
     async def call_tool(self, inbound: Inbound) -> dict[str, Any]:
         """Reject: a rehearsal calls no tools."""

@@ -6,9 +6,10 @@ Time comes in as monotonic seconds. Every function decides at once; who has to w
 import math
 from collections import deque
 from collections.abc import Mapping
-from dataclasses import replace
 from enum import Enum
 from typing import Final
+
+from msgspec.structs import replace
 
 from smart_mcp_proxy.servers import ServerLimits
 

@@ -1,7 +1,6 @@
 """Request to a `proxy` tool: its parameters, and the checks that a request has to pass."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any, cast, get_args
 
 import msgspec
@@ -60,8 +59,7 @@ _SPELLINGS = Spellings(
 )
 
 
-@dataclass(frozen=True, slots=True)
-class Filter:
+class Filter(msgspec.Struct, frozen=True):
     """Filter of a list's entries; empty parts narrow nothing.
 
     Attributes:

@@ -3,7 +3,6 @@
 import threading
 import unicodedata
 from collections.abc import Collection, Iterable, Mapping, Sequence, Set
-from dataclasses import dataclass, field, replace
 from itertools import islice
 
 import msgspec
@@ -52,14 +51,13 @@ _FOREIGN_WORDS = 3
 """A request of so many words, none of which is in what was found, is in another language; fewer may be names."""
 
 
-@dataclass(frozen=True, slots=True)
-class _State:
+class _State(msgspec.Struct, frozen=True):
     """All that a search reads; replaced as a whole by an update."""
 
     engine: Engine
-    documents: Layered[int, Document] = field(default_factory=Layered)
-    likenesses: Layered[int, Likeness] = field(default_factory=Layered)
-    names: NameTable = field(default_factory=NameTable.empty)
+    documents: Layered[int, Document] = msgspec.field(default_factory=Layered)
+    likenesses: Layered[int, Likeness] = msgspec.field(default_factory=Layered)
+    names: NameTable = msgspec.field(default_factory=NameTable.empty)
 
 
 class SearchIndex:
@@ -165,7 +163,7 @@ class SearchIndex:
             gone = held.keys() - documents.keys()
             if changed or gone:
                 engine.update(changed, gone)
-            self._state = replace(self._state, engine=engine)
+            self._state = msgspec.structs.replace(self._state, engine=engine)
 
     def search(
         self,

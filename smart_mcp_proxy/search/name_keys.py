@@ -2,9 +2,9 @@
 
 from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
+import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
@@ -45,8 +45,7 @@ class _Table(NamedTuple):
     is_ascii: bool
 
 
-@dataclass(slots=True)
-class KeyShapes:
+class KeyShapes(msgspec.Struct):
     """Shapes of keys; read when they are first asked for: 40 ms for 200,000 keys.
 
     Attributes:
@@ -57,7 +56,7 @@ class KeyShapes:
     text: bytes
     starts: Any
     _table: _Table | None = None
-    longest: int = field(init=False)
+    longest: int = 0
     """Bytes of the longest key; it has as many characters at most."""
 
     def __post_init__(self) -> None:
@@ -99,8 +98,7 @@ def _bits(text: str) -> tuple[NDArray[np.uint32], NDArray[np.intp]]:
     return np.left_shift(np.uint32(1), codes & np.uint32(31)), np.flatnonzero(codes == _END[0])
 
 
-@dataclass(frozen=True, slots=True)
-class NameKeys:
+class NameKeys(msgspec.Struct, frozen=True):
     """Pairs of key and id. Immutable: `add_keys` returns the next one.
 
     What is gone stays in it until the next sorting: those who look up compare with the names that there are.
@@ -116,12 +114,12 @@ class NameKeys:
     """
 
     text: bytes = b""
-    starts: memoryview = field(default_factory=lambda: np.zeros(1, np.int64).data)
-    ids: memoryview = field(default_factory=lambda: np.empty(0, np.int64).data)
-    heads: memoryview = field(default_factory=lambda: np.empty(0, np.uint64).data)
-    fresh: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
-    asked: dict[str, list[int]] = field(default_factory=dict, repr=False, compare=False)
-    shapes: KeyShapes = field(default_factory=lambda: KeyShapes(b"", np.zeros(1, np.int64)), repr=False, compare=False)
+    starts: memoryview = msgspec.field(default_factory=lambda: np.zeros(1, np.int64).data)
+    ids: memoryview = msgspec.field(default_factory=lambda: np.empty(0, np.int64).data)
+    heads: memoryview = msgspec.field(default_factory=lambda: np.empty(0, np.uint64).data)
+    fresh: Mapping[str, tuple[int, ...]] = msgspec.field(default_factory=dict)
+    asked: dict[str, list[int]] = msgspec.field(default_factory=dict)
+    shapes: KeyShapes = msgspec.field(default_factory=lambda: KeyShapes(b"", np.zeros(1, np.int64)))
 
     def add_keys(self, new: Iterable[tuple[str, int]], known: Callable[[], NDArray[np.int64]]) -> "NameKeys":
         """The table with `new`; of the rest only the ids that `known` gives need to stay."""

@@ -3,7 +3,6 @@
 import re
 from collections import Counter
 from collections.abc import Collection, Container, Iterable, Mapping, Set
-from dataclasses import dataclass, field
 from difflib import SequenceMatcher
 from functools import lru_cache
 from itertools import groupby, pairwise
@@ -219,8 +218,7 @@ def compute_pair_share(wanted: int, document: Document) -> float:
     )
 
 
-@dataclass(frozen=True, slots=True)
-class NameTable:
+class NameTable(msgspec.Struct, frozen=True):
     """All names of the indexed tools. Immutable: `replace_documents` returns the next one.
 
     Attributes:
@@ -237,7 +235,7 @@ class NameTable:
     counts: Mapping[str, int]
     by_words: Mapping[str, frozenset[str]]
     first_words: Set[str]
-    asked: dict[str, frozenset[int]] = field(default_factory=dict, repr=False, compare=False)
+    asked: dict[str, frozenset[int]] = msgspec.field(default_factory=dict)
 
     @classmethod
     def empty(cls) -> "NameTable":

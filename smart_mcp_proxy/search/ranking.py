@@ -3,7 +3,6 @@
 from bisect import bisect_right
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence, Set
-from dataclasses import dataclass, field
 from itertools import chain, zip_longest
 from operator import sub
 from typing import Any
@@ -107,8 +106,7 @@ class Tools(msgspec.Struct, frozen=True):
         return "exact" in hit.why or self.server(hit) in self.exempt
 
 
-@dataclass(slots=True)
-class Selection:
+class Selection(msgspec.Struct):
     """The kept part of a ranking, best first, and the rest with reasons in `why["left_out"]`.
 
     Attributes:
@@ -121,9 +119,9 @@ class Selection:
 
     explain: bool = True
     watched: int | None = None
-    kept: list[Hit] = field(default_factory=list)
-    following: list[Hit] = field(default_factory=list)
-    left_out: list[Hit] = field(default_factory=list)
+    kept: list[Hit] = msgspec.field(default_factory=list)
+    following: list[Hit] = msgspec.field(default_factory=list)
+    left_out: list[Hit] = msgspec.field(default_factory=list)
 
     def leave_out(self, hit: Hit, reason: str, verdict: str = "left_out") -> None:
         """Names a hit that is not in the answer, unless nobody asks or enough are named already."""

@@ -3,10 +3,10 @@
 import fnmatch
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
 from typing import Any, Final, Literal
 
 import msgspec
+from msgspec.structs import astuple, replace
 
 from smart_mcp_proxy.models import CallVariant, Transport, Trust
 
@@ -24,8 +24,7 @@ ConnectionKind = Literal["shared", "per_client"]
 IsolationMode = Literal["none", "sandbox", "container"]
 
 
-@dataclass(frozen=True, slots=True)
-class Allowance:
+class Allowance(msgspec.Struct, frozen=True):
     """Access of a confined server beyond its own package, the system and its private folder.
 
     Attributes:
@@ -43,8 +42,7 @@ class Allowance:
     projects: tuple[str, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class Isolation:
+class Isolation(msgspec.Struct, frozen=True):
     """Isolation of a server's process.
 
     Attributes:
@@ -58,8 +56,7 @@ class Isolation:
     allow: Allowance | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class ServerLimits:
+class ServerLimits(msgspec.Struct, frozen=True):
     """Limits of one server's calls and their durations. None is no limit.
 
     Attributes:
@@ -100,8 +97,7 @@ class ServerLimits:
         return max(self.call_s, self.call_max_s or _CALL_MAX_S)
 
 
-@dataclass(frozen=True, slots=True)
-class ProcessLimits:
+class ProcessLimits(msgspec.Struct, frozen=True):
     """Limits of a stdio server's processes, in force from its start on. None is no limit.
 
     Attributes:
@@ -119,8 +115,7 @@ class ProcessLimits:
     file_mb: int | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class ToolFilter:
+class ToolFilter(msgspec.Struct, frozen=True):
     """Globs over a server's own tool names, case-sensitive. Exclusion wins."""
 
     include: tuple[str, ...] = ("*",)
@@ -138,8 +133,7 @@ class ToolFilter:
 _EVERYTHING = ToolFilter()
 
 
-@dataclass(frozen=True, slots=True)
-class ServerConfig:
+class ServerConfig(msgspec.Struct, frozen=True):  # noqa: PLW1641  (its mappings have no hash)
     """Configuration of a server, before or after `expand()`; its repr shows no possible secret.
 
     Attributes:
@@ -176,19 +170,19 @@ class ServerConfig:
 
     name: str
     transport: Transport
-    command: str = field(default="", repr=False)
-    args: tuple[str, ...] = field(default=(), repr=False)
-    env: Mapping[str, str] = field(default_factory=dict, repr=False)
+    command: str = ""
+    args: tuple[str, ...] = ()
+    env: Mapping[str, str] = msgspec.field(default_factory=dict)
     inherit: tuple[str, ...] = ()
-    cwd: str | None = field(default=None, repr=False)
-    url: str = field(default="", repr=False)
-    headers: Mapping[str, str] = field(default_factory=dict, repr=False)
+    cwd: str | None = None
+    url: str = ""
+    headers: Mapping[str, str] = msgspec.field(default_factory=dict)
     timeout_ms: int | None = None
     limits: ServerLimits = ServerLimits()
     process_limits: ProcessLimits = ProcessLimits()
     tools: ToolFilter = ToolFilter()
     pin: tuple[str, ...] = ()
-    oauth: Mapping[str, Any] | None = field(default=None, repr=False)
+    oauth: Mapping[str, Any] | None = None
     proxy: bool = False
     disabled: bool = False
     quarantined: bool = False
@@ -201,9 +195,15 @@ class ServerConfig:
     refusal: tuple[str, str] | None = None
     person: str = ""
     # Not compared: a change in one of these is no reason to restart a server.
-    unknown: Mapping[str, Any] = field(default_factory=dict, repr=False, compare=False)
-    raw: Mapping[str, Any] = field(default_factory=dict, repr=False, compare=False)
-    secrets: tuple[str, ...] = field(default=(), repr=False, compare=False)
+    unknown: Mapping[str, Any] = msgspec.field(default_factory=dict)
+    raw: Mapping[str, Any] = msgspec.field(default_factory=dict)
+    secrets: tuple[str, ...] = ()
+
+    def __repr__(self) -> str:
+        return f"ServerConfig(name={self.name!r}, transport={self.transport!r})"
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, ServerConfig) and astuple(self)[:-3] == astuple(other)[:-3]
 
     @property
     def is_off(self) -> bool:
@@ -300,8 +300,7 @@ class Problem(msgspec.Struct, frozen=True):
         return f"{self.message} {self.hint}".rstrip()
 
 
-@dataclass(frozen=True, slots=True)
-class ServerFile:
+class ServerFile(msgspec.Struct, frozen=True):
     """Contents of a server file.
 
     Attributes:
@@ -314,7 +313,7 @@ class ServerFile:
     servers: Mapping[str, ServerConfig]
     problems: tuple[Problem, ...] = ()
     source: str = ""
-    profiles: Mapping[str, Profile] = field(default_factory=dict, repr=False)
+    profiles: Mapping[str, Profile] = msgspec.field(default_factory=dict)
 
     @property
     def usable(self) -> dict[str, ServerConfig]:

@@ -3,10 +3,11 @@
 import json
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
 from functools import partial
 from operator import attrgetter
 from typing import Any, NamedTuple
+
+import msgspec
 
 from smart_mcp_proxy.errors import ConfigError
 from smart_mcp_proxy.servers.jsonc import parse_jsonc
@@ -20,17 +21,15 @@ _CLOSERS = {"{": "}", "[": "]"}
 _DEFAULT_INDENT = "  "
 
 
-@dataclass(slots=True)
-class _Node:
+class _Node(msgspec.Struct):
     """A value in the text: where it begins and ends, and what it holds."""
 
     start: int
     end: int = 0
-    members: "list[_Member]" = field(default_factory=list)
+    members: "list[_Member]" = msgspec.field(default_factory=list)
 
 
-@dataclass(slots=True)
-class _Member:
+class _Member(msgspec.Struct):
     """A member of an object or an element of an array, and the place of the comma behind it."""
 
     start: int

@@ -38,9 +38,9 @@ _KNOWN_KEYS = CLIENT_KEYS | {
     *("timeout", "limits", "tools", "pin", "inherit", "oauth", "enabled"),
     *("quarantined", "trust", "approvals", "connection", "input_requests", "shared", "proxy", "isolation", "allow"),
 }
-_PROCESS_LIMIT_KEYS = frozenset(ProcessLimits.__dataclass_fields__)
-_LIMIT_KEYS = frozenset(ServerLimits.__dataclass_fields__) | _PROCESS_LIMIT_KEYS
-_FILTER_KEYS = frozenset(ToolFilter.__dataclass_fields__)
+_PROCESS_LIMIT_KEYS = frozenset(ProcessLimits.__struct_fields__)
+_LIMIT_KEYS = frozenset(ServerLimits.__struct_fields__) | _PROCESS_LIMIT_KEYS
+_FILTER_KEYS = frozenset(ToolFilter.__struct_fields__)
 
 _Word = TypeVar("_Word", bound=str)
 

@@ -2,9 +2,10 @@
 
 import re
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import replace
 from pathlib import Path
 from urllib.parse import unquote, urlsplit
+
+from msgspec.structs import replace
 
 from smart_mcp_proxy.desktop.withholding import is_reference
 from smart_mcp_proxy.errors import ConfigError

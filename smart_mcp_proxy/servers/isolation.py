@@ -4,9 +4,10 @@ import hashlib
 import os
 import re
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final, Literal, NamedTuple, Self, get_args
+
+from msgspec.structs import replace
 
 from smart_mcp_proxy.errors import ConfigError
 from smart_mcp_proxy.servers.config import Allowance, Isolation, IsolationMode, ServerConfig

@@ -1,9 +1,10 @@
 """The `oauth` of an entry: how to sign in to a server."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from typing import Any, Final, Literal, get_args
 from urllib.parse import urlsplit
+
+import msgspec
 
 from smart_mcp_proxy.errors import ConfigError
 from smart_mcp_proxy.servers.fields import EntryReader
@@ -14,8 +15,7 @@ ACCESS_TOKEN: Final = "urn:ietf:params:oauth:token-type:access_token"
 """Source: RFC 8693, section 3"""
 
 
-@dataclass(frozen=True, slots=True)
-class ExchangeOptions:
+class ExchangeOptions(msgspec.Struct, frozen=True):
     """Trade of the token that a person came with for one of theirs at a server.
 
     Attributes:
@@ -39,14 +39,17 @@ class ExchangeOptions:
     issuer: str = ""
     issuer_token_url: str = ""
     issuer_client_id: str = ""
-    issuer_client_secret: str = field(default="", repr=False)
+    issuer_client_secret: str = ""
     scope: str = ""
     client_id: str = ""
-    client_secret: str = field(default="", repr=False)
+    client_secret: str = ""
     subject_token_type: str = ACCESS_TOKEN
 
+    def __repr__(self) -> str:  # without secrets
+        return f"<ExchangeOptions {self.token_url} {self.audience}>"
 
-EXCHANGE_KEYS: Final = frozenset(ExchangeOptions.__dataclass_fields__)
+
+EXCHANGE_KEYS: Final = frozenset(ExchangeOptions.__struct_fields__)
 _NEEDED_WITH: Final = {
     "client_secret": "client_id",
     "issuer": "issuer_token_url",
@@ -57,8 +60,7 @@ _NEEDED_WITH: Final = {
 """Keys of `exchange`, each with the key that it needs beside it."""
 
 
-@dataclass(frozen=True, slots=True)
-class OAuthOptions:
+class OAuthOptions(msgspec.Struct, frozen=True):
     """Sign-in options of one server; what is left out is asked of the server.
 
     Attributes:
@@ -86,13 +88,13 @@ class OAuthOptions:
 
     grant: Grant = "authorization_code"
     client_id: str = ""
-    client_secret: str = field(default="", repr=False)
-    private_key: str = field(default="", repr=False)
+    client_secret: str = ""
+    private_key: str = ""
     kid: str = ""
     assertion_file: str = ""
     idp_token_endpoint: str = ""
     idp_client_id: str = ""
-    idp_client_secret: str = field(default="", repr=False)
+    idp_client_secret: str = ""
     scopes: tuple[str, ...] = ()
     redirect_port: int | None = None
     client_metadata_url: str = ""
@@ -101,11 +103,14 @@ class OAuthOptions:
     per_user: bool = False
     exchange: ExchangeOptions | None = None
 
+    def __repr__(self) -> str:  # without secrets
+        return f"<OAuthOptions {self.grant} {self.client_id}>"
 
-OAUTH_KEYS: Final = frozenset(OAuthOptions.__dataclass_fields__)
+
+OAUTH_KEYS: Final = frozenset(OAuthOptions.__struct_fields__)
 _TEXTS: Final = tuple(
     key
-    for key in OAuthOptions.__dataclass_fields__
+    for key in OAuthOptions.__struct_fields__
     if key not in ("grant", "scopes", "redirect_port", "per_user", "exchange")
 )
 _GRANTS: Final = {

@@ -1,8 +1,9 @@
 """Servers of which clients that share a gateway get a process each, unless their entry says otherwise."""
 
 from collections.abc import Mapping
-from dataclasses import replace
 from pathlib import Path
+
+from msgspec.structs import replace
 
 from smart_mcp_proxy.desktop.present import JoinedClient
 from smart_mcp_proxy.servers.config import ServerConfig

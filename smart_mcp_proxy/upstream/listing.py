@@ -3,7 +3,6 @@
 import asyncio
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
 from typing import Any, Final, Protocol, overload
 
@@ -58,8 +57,7 @@ class _Page(msgspec.Struct):
     nextCursor: Any = None  # noqa: N815  (the protocol's name)
 
 
-@dataclass(frozen=True)
-class _Kind:
+class _Kind(msgspec.Struct, frozen=True, dict=True):
     """Kind of list: tools, prompts, resources, resource templates or skills.
 
     Attributes:
@@ -121,8 +119,7 @@ class _Definitions(Sequence[Mapping[str, Any]]):
         return hash(self._texts)
 
 
-@dataclass(slots=True)
-class _Taken:
+class _Taken(msgspec.Struct):
     """Pages of one list as far as they were read.
 
     Attributes:
@@ -132,9 +129,9 @@ class _Taken:
         unusable: Likewise.
     """
 
-    definitions: dict[str, bytes] = field(default_factory=dict)
-    problems: list[str] = field(default_factory=list)
-    left_out: list[LeftOut] = field(default_factory=list)
+    definitions: dict[str, bytes] = msgspec.field(default_factory=dict)
+    problems: list[str] = msgspec.field(default_factory=list)
+    left_out: list[LeftOut] = msgspec.field(default_factory=list)
     unusable: int = 0
 
     def leave_out(self, server: str, noun: str, name: str, place: str, cause: str) -> None:
@@ -148,8 +145,7 @@ class _Taken:
             self.problems.append(f"Server '{server}': more is left out; the first {_MAX_PROBLEMS} are named above.")
 
 
-@dataclass(frozen=True, slots=True)
-class ToolListing:
+class ToolListing(msgspec.Struct, frozen=True):
     """A server's list.
 
     Attributes:
@@ -171,7 +167,7 @@ class ToolListing:
 
     def read(self) -> "ToolListing":
         """The same with its definitions as objects, to be looked at again and again."""
-        return replace(self, definitions=tuple(self.definitions))
+        return msgspec.structs.replace(self, definitions=tuple(self.definitions))
 
 
 async def fetch_tools(
@@ -190,7 +186,7 @@ async def fetch_tools(
         UpstreamError: A page cannot be had or read.
         UpstreamTimeoutError: It takes longer than `timeout_s`.
     """
-    return replace(await _fetch(_TOOLS, server, ask, timeout_s, era), folders=folders)
+    return msgspec.structs.replace(await _fetch(_TOOLS, server, ask, timeout_s, era), folders=folders)
 
 
 async def fetch_contents(

@@ -2,8 +2,9 @@
 
 import os
 from collections.abc import Callable, Coroutine, Mapping
-from dataclasses import dataclass, field
 from typing import Any, Final
+
+import msgspec
 
 from smart_mcp_proxy.io.watchdog import Watchdog
 from smart_mcp_proxy.models import Era
@@ -23,8 +24,7 @@ _TEMPORARY: Final = "/tmp"
 """Folder for temporary files if no variable names one."""
 
 
-@dataclass(frozen=True, slots=True)
-class SessionOptions:
+class SessionOptions(msgspec.Struct, frozen=True):
     """Parameters of opening a session; a transport reads those that it needs.
 
     Attributes:
@@ -44,9 +44,9 @@ class SessionOptions:
     on_event: OnEvent
     era: Era | None = None
     peer: Conversation | None = None
-    environ: Mapping[str, str] = field(default_factory=dict)
+    environ: Mapping[str, str] = msgspec.field(default_factory=dict)
     max_message_bytes: int = MAX_MESSAGE_BYTES
-    tls: TlsContext = field(default_factory=TlsContext)
+    tls: TlsContext = msgspec.field(default_factory=TlsContext)
     bearer: Bearer | ExchangedBearer | None = None
     watchdog: Watchdog | None = None
     shelter: Shelter | None = None

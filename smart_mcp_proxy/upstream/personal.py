@@ -1,10 +1,12 @@
 """Supervisor of a server at which each person has a connection of their own."""
 
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 from operator import itemgetter
 from typing import Any, Final, NoReturn
+
+from msgspec.structs import replace
 
 from smart_mcp_proxy.errors import RateLimitedError, UpstreamAuthError
 from smart_mcp_proxy.models import ContentKind, ServerState, ServerStatus

@@ -1,8 +1,9 @@
 """The start of a server: its turn among those that start, and what can be said of one that takes long."""
 
 import asyncio
-from dataclasses import replace
 from typing import Final, NamedTuple
+
+from msgspec.structs import replace
 
 from smart_mcp_proxy.models import ServerStatus
 

@@ -6,10 +6,12 @@ import logging
 import random
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import KW_ONLY, dataclass, field, replace
+from dataclasses import KW_ONLY, dataclass, field
 from functools import partial
 from pathlib import Path
 from typing import Any, Final
+
+from msgspec.structs import replace
 
 from smart_mcp_proxy.desktop.present import get_present_client
 from smart_mcp_proxy.errors import ConfigError, UpstreamAuthError, UpstreamError
@@ -472,9 +474,8 @@ class Upstream:
 
     def _set_state(self, state: ServerState, error: str = "", hint: str = "", last_error: str = "") -> None:
         check_transition(self.name, self._status.state, state)
-        self._status = replace(
-            self._status, state=state, error=redact(error), hint=redact(hint), last_error=redact(last_error)
-        )
+        error, hint, last_error = map(redact, (error, hint, last_error))
+        self._status = replace(self._status, state=state, error=error, hint=hint, last_error=last_error)
         (self._settled.clear if state is ServerState.CONNECTING else self._settled.set)()
         self._tell(self.on_change, self._status)
 

@@ -2,12 +2,12 @@
 
 import asyncio
 import json
-from dataclasses import replace
 from pathlib import Path
 
 import anyio
 import pytest
 from modes import Place
+from msgspec.structs import replace
 from rig import Rig, opened_rig
 
 from smart_mcp_proxy.models import CallRequest

@@ -4,7 +4,7 @@ import asyncio
 import time
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -121,7 +121,7 @@ class FakeUpstream:
     is_personal = False
 
     def __post_init__(self) -> None:
-        self.status = replace(self.status, name=self.name)
+        self.status = msgspec.structs.replace(self.status, name=self.name)
         self.config = config(self.name)
 
     @property
@@ -130,7 +130,7 @@ class FakeUpstream:
 
     def move(self, state: ServerState, **changes: Any) -> ServerStatus:
         """Puts the server into a state and returns its new status."""
-        self.status = replace(self.status, state=state, **changes)
+        self.status = msgspec.structs.replace(self.status, state=state, **changes)
         self.moved.set()
         self.moved = asyncio.Event()
         return self.status

@@ -4,11 +4,11 @@ import asyncio
 import json
 import logging
 from collections.abc import AsyncIterator
-from dataclasses import asdict
 from pathlib import Path
 
 import anyio
 import keyring
+import msgspec
 import pytest
 from keyring.backends.fail import Keyring as NoKeyring
 from sign_in_fakes import Guarded, Person, guarded
@@ -146,7 +146,7 @@ async def test_no_token_is_found_anywhere_but_on_its_way(
         gateway.start_upstreams()
         await reached(gateway, ServerState.READY)
         await gateway.calls.call(CallRequest("web:whoami", {}, None))
-        status = json.dumps(asdict(gateway.status()), default=str)
+        status = json.dumps(msgspec.to_builtins(gateway.status(), enc_hook=str))
         files = [path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()]
     canaries += [*server.provider.access_tokens, *server.provider.refresh_tokens]
     said = "".join([*capfd.readouterr(), caplog.text, status])

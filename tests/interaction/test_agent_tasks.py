@@ -4,7 +4,6 @@ import asyncio
 import json
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +13,7 @@ import pytest
 from agents import META, Agent, HttpAgent, StreamAgent
 from askable_agents import askable_at, reply_as
 from extended_servers import TASKS, Extended, code_of
+from msgspec.structs import replace
 from transports import in_memory, listening, over_http, served, settled
 
 from smart_mcp_proxy.catalog import ActivityFilter

@@ -4,7 +4,6 @@ import json
 import time
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
-from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -12,6 +11,7 @@ from typing import Any
 import anyio
 import pytest
 from agents import Agent, Era
+from msgspec.structs import replace
 from sqlalchemy import delete
 from test_agent_dynamic import LIMIT_S, found, settled
 from test_agent_passthrough import listed

@@ -2,10 +2,10 @@
 
 import json
 from collections.abc import Iterator
-from dataclasses import is_dataclass
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 from transports import ENVIRON, in_memory, odd_servers
 
@@ -18,11 +18,10 @@ pytestmark = pytest.mark.anyio
 
 def all_parts(gateway: Gateway) -> Iterator[tuple[str, Any]]:
     """By name: the groups, the parts in them, and those that are made of all groups."""
-    for name, group in vars(gateway).items():
+    for name, group in msgspec.structs.asdict(gateway).items():
         yield name, group
-        # Groups are frozen; a part may be a dataclass that changes.
-        if is_dataclass(group) and group.__dataclass_params__.frozen:  # type: ignore[attr-defined]
-            yield from vars(group).items()
+        if isinstance(group, msgspec.Struct):
+            yield from msgspec.structs.asdict(group).items()
 
 
 @pytest.mark.long  # a third of a second of processor time

@@ -1,9 +1,9 @@
 """Placeholders are filled in at connect, in one pass; what is missing is named by server, field and variable."""
 
-import dataclasses
 from pathlib import Path
 
 import keyring
+import msgspec
 import pytest
 from keyring.backends import fail
 
@@ -180,7 +180,7 @@ def test_secrets_are_what_was_put_in_and_all_of_env_and_headers() -> None:
     expanded = expand(config, ENVIRON)
     assert collect_secrets(expanded) == ["Bearer hunter2", "fixed-value", "hunter2", "alpha", "plain"]
     assert "hunter2" not in repr(expanded)
-    assert collect_secrets(dataclasses.replace(config, headers={}, env={})) == []
+    assert collect_secrets(msgspec.structs.replace(config, headers={}, env={})) == []
 
 
 def test_places_are_no_secrets() -> None:

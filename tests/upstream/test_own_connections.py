@@ -6,7 +6,6 @@ import os
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
 from contextvars import copy_context
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -143,7 +142,7 @@ class Opener:
 @asynccontextmanager
 async def pool(opener: Opener, **limits: Any) -> AsyncIterator[OwnConnections]:
     """The sessions with one server."""
-    config = fake_config(limits=replace(ServerLimits(), **limits))
+    config = fake_config(limits=msgspec.structs.replace(ServerLimits(), **limits))
 
     async def expanded() -> ServerConfig:
         return config

@@ -5,12 +5,12 @@ import json
 import os
 import random
 from collections.abc import AsyncIterator, Callable
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import anyio
 import pytest
+from msgspec.structs import replace
 from turned_clock import TurnedClock
 from upstream_fakes import fake_config
 

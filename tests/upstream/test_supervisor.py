@@ -7,13 +7,13 @@ import random
 import signal
 import time
 from collections.abc import AsyncIterator, Callable, Mapping
-from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 import anyio
 import pytest
+from msgspec.structs import replace
 from upstream_fakes import fake_config
 
 from smart_mcp_proxy.errors import UpstreamAuthError, UpstreamError, UpstreamTimeoutError

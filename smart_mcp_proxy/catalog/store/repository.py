@@ -3,7 +3,6 @@
 import asyncio
 from collections.abc import Awaitable, Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import replace
 from datetime import UTC, datetime
 from functools import partial
 from typing import Final, TypeVar
@@ -367,7 +366,7 @@ class Archive:
     def _register(self, pid: int, servers: tuple[str, ...], *, serves: bool) -> Instance:
         now_s = self.now_s()
         if self._instance is not None:
-            self._instance = replace(self._instance, pid=pid, servers=servers)
+            self._instance = structs.replace(self._instance, pid=pid, servers=servers)
             self._beat()
             return self._instance
 
@@ -394,7 +393,7 @@ class Archive:
         if self._instance is None:
             raise RuntimeError("heartbeat before register_instance")
         self._is_tight = self._database.is_tight()
-        instance = self._instance = replace(self._instance, heartbeat_s=self.now_s())
+        instance = self._instance = structs.replace(self._instance, heartbeat_s=self.now_s())
 
         def beat(connection: Connection) -> tuple[Instance, ...]:
             instances.beat(connection, instance)

@@ -1,7 +1,6 @@
 """SQL of the activity log's figures: counted by the database, per span of time and per group."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any, Final, Literal, get_args
 
 import msgspec
@@ -68,8 +67,7 @@ class ActivityFigures(msgspec.Struct, frozen=True):
     p95_ms: float | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class FiguresQuery:
+class FiguresQuery(msgspec.Struct, frozen=True):
     """Choice of the records that are counted, and of those counted together.
 
     Attributes:

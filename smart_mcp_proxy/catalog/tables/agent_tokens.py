@@ -2,9 +2,9 @@
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from typing import Final, Literal, NamedTuple
 
+import msgspec
 from sqlalchemy import Connection, and_, bindparam, delete, func, insert, or_, select, update
 
 from smart_mcp_proxy.catalog.recovery.seals import Seals
@@ -19,8 +19,7 @@ GATEWAY_TOKEN_LIFE_S: Final = 86_400.0
 """A gateway that has not confirmed its token for so long is gone, and who holds that has no right any more."""
 
 
-@dataclass(frozen=True, slots=True)
-class AgentToken:
+class AgentToken(msgspec.Struct, frozen=True):
     """A token that an operator made for an agent. Times are in seconds since the epoch.
 
     Attributes:
@@ -40,7 +39,7 @@ class AgentToken:
     """
 
     name: str
-    hash: str = field(repr=False)
+    hash: str
     created_s: float
     expires_s: float | None
     servers: tuple[str, ...] | None = None
@@ -52,6 +51,9 @@ class AgentToken:
     role: Role | None = None
     made_by: str = ""
     is_altered: bool = False
+
+    def __repr__(self) -> str:  # without the hash
+        return f"<AgentToken {self.name}>"
 
     @property
     def principal_id(self) -> str:

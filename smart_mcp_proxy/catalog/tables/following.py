@@ -6,12 +6,12 @@ A replica among many reads every decision about a tool, so what it takes is coun
 import json
 import sys
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
 from functools import lru_cache
 from operator import attrgetter
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
+import msgspec
 from sqlalchemy import Connection, LargeBinary, Select, bindparam, case, cast, delete, func, select
 from sqlalchemy.exc import NoResultFound
 
@@ -52,8 +52,7 @@ _BESIDE = f"""SELECT 'heard', name, NULL, last_sync_s FROM servers
 """A kind, two texts and a number, each. One statement: by itself each of the six costs a process 0.3 ms."""
 
 
-@dataclass(frozen=True, slots=True)
-class ApprovalStanding:
+class ApprovalStanding(msgspec.Struct, frozen=True):
     """State of servers and of the user's blocks as a whole.
 
     Attributes:
@@ -89,15 +88,14 @@ class Followed(NamedTuple):
     last_sync_s: dict[str, float]
 
 
-@dataclass(slots=True)
-class _Beside:
+class _Beside(msgspec.Struct):
     """Rows of `_BESIDE` by kind."""
 
-    heard: dict[str, float] = field(default_factory=dict)
-    first: set[str] = field(default_factory=set)
-    blocked: set[ToolKey] = field(default_factory=set)
-    gone: set[int] = field(default_factory=set)
-    learned: dict[int, tuple[str, ...]] = field(default_factory=dict)
+    heard: dict[str, float] = msgspec.field(default_factory=dict)
+    first: set[str] = msgspec.field(default_factory=set)
+    blocked: set[ToolKey] = msgspec.field(default_factory=set)
+    gone: set[int] = msgspec.field(default_factory=set)
+    learned: dict[int, tuple[str, ...]] = msgspec.field(default_factory=dict)
     trust: SealedTrust | None = None
 
     @property

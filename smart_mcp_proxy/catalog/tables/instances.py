@@ -2,8 +2,8 @@
 
 import json
 from collections.abc import Collection
-from dataclasses import dataclass
 
+import msgspec
 from sqlalchemy import Connection, delete, func, insert, select
 
 from smart_mcp_proxy.catalog.tables.schema import instances
@@ -15,8 +15,7 @@ INSTANCE_STALE_S = 30.0
 """A process that has not been heard of for so long is taken for dead: three missed beats of 10 s."""
 
 
-@dataclass(frozen=True, slots=True)
-class Instance:
+class Instance(msgspec.Struct, frozen=True):
     """A gateway process on this data directory.
 
     Attributes:

@@ -2,9 +2,9 @@
 
 import json
 from collections.abc import Collection
-from dataclasses import asdict, dataclass
 from typing import Final
 
+import msgspec
 from sqlalchemy import Connection, delete, func, insert, select
 
 from smart_mcp_proxy.catalog.tables.schema import toolsets
@@ -15,8 +15,7 @@ _FORGOTTEN_AFTER_S: Final = 2 * 86_400.0
 """Rows stay for longer than they are served: a wall clock that jumps by a day must not drop what is in use."""
 
 
-@dataclass(frozen=True, slots=True)
-class Toolset:
+class Toolset(msgspec.Struct, frozen=True):
     """A list of found tools.
 
     Attributes:
@@ -36,7 +35,7 @@ class Toolset:
 
 def store(connection: Connection, toolset: Toolset, now_s: float) -> None:
     """Adds a toolset; the principal's oldest ones leave, and what ended days ago."""
-    connection.execute(insert(toolsets), asdict(toolset) | {"tools": json.dumps(toolset.tools)})
+    connection.execute(insert(toolsets), msgspec.structs.asdict(toolset) | {"tools": json.dumps(toolset.tools)})
     is_own = toolsets.c.principal == toolset.principal
     newest = select(toolsets.c.id).where(is_own).order_by(toolsets.c.id.desc()).limit(KEPT_PER_PRINCIPAL)
     connection.execute(delete(toolsets).where(is_own, toolsets.c.id.not_in(newest)))

@@ -2,9 +2,10 @@
 
 import asyncio
 from collections.abc import Mapping
-from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final
+
+from msgspec.structs import replace
 
 from smart_mcp_proxy.errors import UpstreamError
 from smart_mcp_proxy.gateway.shared.shared_sign_ins import open_sign_ins

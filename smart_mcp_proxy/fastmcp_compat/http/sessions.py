@@ -11,12 +11,12 @@ import math
 from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import AbstractContextManager, asynccontextmanager, contextmanager
-from dataclasses import dataclass, field
 from functools import partial
 from operator import itemgetter
 from typing import Any, Final, cast
 
 import anyio
+import msgspec
 from anyio import CancelScope, move_on_after
 from mcp.server.streamable_http import GET_STREAM_KEY, StreamableHTTPServerTransport
 from mcp.server.streamable_http_manager import StreamableHTTPSessionManager
@@ -170,12 +170,11 @@ class HttpSession(StreamableHTTPServerTransport):
             self.idle_scope.deadline = asyncio.get_running_loop().time() + self._idle_timeout
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class _Open:
+class _Open(msgspec.Struct, frozen=True, eq=False):
     """Open GET request that is being answered with the stream."""
 
-    scope: CancelScope = field(default_factory=CancelScope)
-    is_over: asyncio.Event = field(default_factory=asyncio.Event)
+    scope: CancelScope = msgspec.field(default_factory=CancelScope)
+    is_over: asyncio.Event = msgspec.field(default_factory=asyncio.Event)
 
 
 class EventStream:

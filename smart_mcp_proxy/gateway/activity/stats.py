@@ -1,11 +1,11 @@
 """Statistics of the activity log: what the gateway served, and what it saved."""
 
 from collections.abc import Callable
-from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any, Final, Literal
 
 import msgspec
+from msgspec.structs import replace
 
 from smart_mcp_proxy.catalog import ActivityFigures, Catalog, FiguresQuery, Grouping
 

@@ -6,6 +6,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Final
 
+import msgspec
+
 from smart_mcp_proxy.fastmcp_compat.server import Visit
 from smart_mcp_proxy.gateway.activity.recorder import Recorder
 from smart_mcp_proxy.telemetry import Activity
@@ -16,8 +18,7 @@ ABSENT_S: Final = 1_800.0
 """A client that was not seen for so long is written down anew when it comes back."""
 
 
-@dataclass(slots=True)
-class Visitor:
+class Visitor(msgspec.Struct):
     """A client of the modern era.
 
     Attributes:

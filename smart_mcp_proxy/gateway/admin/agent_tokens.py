@@ -6,12 +6,12 @@ import secrets
 import time
 from collections.abc import AsyncIterator, Callable, Collection, Mapping, Sequence
 from contextlib import asynccontextmanager
-from dataclasses import replace
 from functools import partial
 from types import MappingProxyType
 from typing import Final, NamedTuple
 
 import msgspec
+from msgspec.structs import replace
 from sqlalchemy import Connection
 
 from smart_mcp_proxy.catalog import UNSEALED, AgentToken, Catalog, GatewayToken, TokenKind, agent_tokens

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from ipaddress import ip_address
 from typing import Final, NoReturn
 
+import msgspec
 from anyio import to_thread
 
 from smart_mcp_proxy.errors import RefusedError
@@ -142,8 +143,7 @@ class OperatorDoors:
         raise error
 
 
-@dataclass(eq=False, slots=True)
-class AgentCaller:
+class AgentCaller(msgspec.Struct, eq=False):
     """The process at the other end of an agent's connection, which is looked at once.
 
     Attributes:

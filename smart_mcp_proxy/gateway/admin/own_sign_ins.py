@@ -1,7 +1,6 @@
 """Sign-ins of one person at the servers where each has their own, for nobody but that person."""
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
 from typing import Literal
 
 import msgspec
@@ -37,8 +36,7 @@ class OwnSignIn(msgspec.Struct, frozen=True):
     hint: str = ""
 
 
-@dataclass(frozen=True, eq=False)
-class OwnSignIns:
+class OwnSignIns(msgspec.Struct, frozen=True, eq=False):
     """Shows each person their own sign-ins, and forgets one when they ask for it.
 
     Attributes:
@@ -107,4 +105,4 @@ async def look_up(sign_ins: SignIns, config: ServerConfig, environ: Mapping[str,
 
 async def _expand(config: ServerConfig, environ: Mapping[str, str], person: str) -> ServerConfig:
     expanded = await to_thread.run_sync(expand, config, environ)
-    return replace(expanded, person=person) if config.is_personal else expanded
+    return msgspec.structs.replace(expanded, person=person) if config.is_personal else expanded

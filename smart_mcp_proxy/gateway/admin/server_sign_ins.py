@@ -10,7 +10,7 @@ import json
 import uuid
 from collections.abc import Callable, Mapping
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 from typing import Final, Literal
 from urllib.parse import parse_qs, urlsplit
@@ -358,7 +358,7 @@ class ServerSignIns:
                 hint="Connect to the gateway with a token of the identity provider.",
             )
         expanded = await to_thread.run_sync(expand, config, self.environ)
-        return replace(expanded, person=person) if config.is_personal else expanded
+        return msgspec.structs.replace(expanded, person=person) if config.is_personal else expanded
 
 
 def sign_in_progress(catalog: Catalog, settings: Settings, *, is_alone: bool) -> SignInProgress | None:

@@ -1,7 +1,8 @@
 """The gateway at a glance, for the command line, REST and health checks."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+
+import msgspec
 
 from smart_mcp_proxy.catalog import Instance
 from smart_mcp_proxy.gateway.activity.visitors import Visitor
@@ -9,8 +10,7 @@ from smart_mcp_proxy.gateway.shared.sessions import Session
 from smart_mcp_proxy.models import ServerStatus
 
 
-@dataclass(frozen=True, slots=True)
-class GatewayStatus:
+class GatewayStatus(msgspec.Struct, frozen=True):
     """The gateway at a glance.
 
     Attributes:

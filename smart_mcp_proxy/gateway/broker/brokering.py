@@ -93,8 +93,7 @@ class Connections(msgspec.Struct):
     connections: list[BrokeredConnection]
 
 
-@dataclass(slots=True)
-class Count:
+class Count(msgspec.Struct):
     """Counts of the broker's requests to one server; times in seconds since the epoch."""
 
     requests: int = 0

@@ -5,7 +5,6 @@ import math
 import random
 import time
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import replace
 from types import TracebackType
 from typing import Final, Self
 
@@ -168,7 +167,7 @@ class AdmissionControl:
         item, breaker = held
         wait_s = breaker.wait_s(self.clock())
         calls = f"Calls of {item!r}" if item else "Calls"
-        return replace(
+        return msgspec.structs.replace(
             status,
             breaker=breaker.state.value,
             error=f"{calls} are held back, because it {breaker.reason}.",

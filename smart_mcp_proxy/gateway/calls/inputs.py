@@ -8,7 +8,6 @@ calls again for it. Either way the second call is one like the first: every gate
 import asyncio
 import secrets
 from collections.abc import Mapping
-from dataclasses import replace
 from typing import Any, Final
 
 import msgspec
@@ -207,7 +206,7 @@ async def ask_client(client: ClientInput, pending: bytes) -> ClientInput:
     for key, question in questions.get("inputRequests", {}).items():
         left_s = max(0.0, deadline_s - asyncio.get_running_loop().time())
         responses[key] = await client.ask(question["method"], _adapt_question_params(question), left_s)
-    return replace(client, responses=responses, state=questions["requestState"], pending=None)
+    return msgspec.structs.replace(client, responses=responses, state=questions["requestState"], pending=None)
 
 
 def _adapt_question_params(question: Mapping[str, Any]) -> Mapping[str, Any]:

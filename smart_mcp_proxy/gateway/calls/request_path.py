@@ -25,9 +25,11 @@ import asyncio
 import time
 from collections.abc import Callable, Coroutine, Mapping
 from copy import copy
-from dataclasses import KW_ONLY, dataclass, replace
+from dataclasses import KW_ONLY, dataclass
 from functools import partial
 from typing import Any
+
+from msgspec.structs import replace
 
 from smart_mcp_proxy import policy
 from smart_mcp_proxy.desktop.present import get_present_client, name_present_client

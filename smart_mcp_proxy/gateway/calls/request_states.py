@@ -42,8 +42,7 @@ _LABEL: Final = b"smart-mcp-proxy/request-state/1"
 log = get_logger("inputs")
 
 
-@dataclass(frozen=True, slots=True)
-class Subject:
+class Subject(msgspec.Struct, frozen=True):
     """Identity of a request: the facts that must be equal in both rounds.
 
     Attributes:

@@ -4,7 +4,7 @@ import asyncio
 from base64 import b64decode
 from collections.abc import Awaitable, Callable, Mapping
 from copy import copy
-from dataclasses import KW_ONLY, dataclass, replace
+from dataclasses import KW_ONLY, dataclass
 from functools import partial
 from hashlib import sha256
 from typing import Any, Final, Self
@@ -173,8 +173,7 @@ SUBJECT_CHARS = 500
 """Characters of a URI in the activity log."""
 
 
-@dataclass(frozen=True, slots=True)
-class ContentRequest:
+class ContentRequest(msgspec.Struct, frozen=True):
     """An agent's request for a server's prompt, resource or completion.
 
     Attributes:
@@ -310,7 +309,7 @@ class _ContentExchange(RequestExchange):
     def with_input(self, given: ClientInput) -> Self:
         """The same request, with these ways to ask its client."""
         caller = structs.replace(self._ask.caller, input=given)
-        return type(self)(replace(self._ask, caller=caller), self._state, self._checks, self._limits)
+        return type(self)(structs.replace(self._ask, caller=caller), self._state, self._checks, self._limits)
 
 
 def _under_uri(error: ProxyError, ask: ContentRequest) -> ProxyError:

@@ -7,7 +7,6 @@ Source: https://modelcontextprotocol.io/specification/2026-07-28/client/elicitat
 """
 
 from collections.abc import Awaitable, Callable, Mapping
-from dataclasses import dataclass, replace
 from typing import Any, Final
 
 import msgspec
@@ -26,8 +25,7 @@ QUESTION: Final = "dev.smartmcpproxy/sign-in"
 """Key of the question, and of its answer."""
 
 
-@dataclass(frozen=True, eq=False)
-class SignInLinks:
+class SignInLinks(msgspec.Struct, frozen=True, eq=False):
     """Asks people to sign in during a call, at servers where each person has a sign-in of their own.
 
     Attributes:
@@ -77,7 +75,7 @@ class SignInLinks:
             return ""
         theirs = self.fleet.find(server, person)
         is_missing = theirs is not None and not theirs.is_ready
-        return self.build_link(replace(upstream.config, person=person)) if is_missing else ""
+        return self.build_link(msgspec.structs.replace(upstream.config, person=person)) if is_missing else ""
 
     async def _wait_signed_in(self, server: str, person: str) -> None:
         """Wait until a person's connection stands, as long as a client may take for an answer."""
@@ -98,7 +96,7 @@ def _take_answer(exchange: RequestExchange, client: ClientInput) -> tuple[Reques
     responses = dict(client.responses or {})
     answer = responses.pop(QUESTION)
     action = answer.get("action") if isinstance(answer, Mapping) else None
-    rest = replace(client, responses=responses or None)
+    rest = msgspec.structs.replace(client, responses=responses or None)
     return exchange.with_input(rest), action if isinstance(action, str) else "cancel"
 
 

@@ -24,8 +24,7 @@ TOLD = "notifications/tasks"
 _DONE = RawResult(b"{}")
 
 
-@dataclass(frozen=True, slots=True)
-class TaskRequest:
+class TaskRequest(msgspec.Struct, frozen=True):
     """A client's request about a task of its own.
 
     Attributes:

@@ -71,8 +71,7 @@ class EmbeddingPace(msgspec.Struct, frozen=True):
 _PACE = EmbeddingPace()
 
 
-@dataclass(slots=True)
-class _Work:
+class _Work(msgspec.Struct):
     """Embedder, vectors and side-car once the embedder is open.
 
     Attributes:

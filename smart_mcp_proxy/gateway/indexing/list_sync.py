@@ -63,8 +63,7 @@ Wait = Callable[[asyncio.Event, float], Awaitable[None]]
 log = get_logger("lists")
 
 
-@dataclass(frozen=True, slots=True)
-class Kind:
+class Kind(msgspec.Struct, frozen=True):
     """Kind of definition that servers list, such as tools or prompts.
 
     Attributes:

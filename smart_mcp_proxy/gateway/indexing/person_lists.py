@@ -11,12 +11,12 @@ import json
 import uuid
 from collections.abc import Callable, Collection, Mapping, Sequence
 from copy import copy
-from dataclasses import replace
 from functools import partial
 from types import MappingProxyType
 from typing import Any, Final
 
 import msgspec
+from msgspec.structs import replace
 from sqlalchemy import Connection
 
 from smart_mcp_proxy.catalog import Catalog, SealedValue, change_hash, sealed

@@ -6,7 +6,6 @@ import re
 import secrets
 from collections.abc import Mapping, Sequence
 from copy import copy
-from dataclasses import replace
 from functools import partial
 from typing import Any, Final, TypeVar
 
@@ -222,7 +221,7 @@ async def show_progress(tell: OnProgress, is_cleaned: bool, is_fenced: bool, rep
     """
     if report.message:
         told = await clean_message_async(report.message, len(report.message), is_cleaned=is_cleaned)
-        report = replace(report, message=fence_text(told) if is_fenced else told)
+        report = msgspec.structs.replace(report, message=fence_text(told) if is_fenced else told)
     await tell(report)
 
 

@@ -8,7 +8,6 @@ import sys
 import uuid
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from functools import partial
 from itertools import accumulate
 from threading import Lock
@@ -131,8 +130,7 @@ class OutputPage(msgspec.Struct, frozen=True):
     next_offset: int | None
 
 
-@dataclass(slots=True)
-class _Kept:
+class _Kept(msgspec.Struct):
     principal: str
     text: str
     expires_s: float

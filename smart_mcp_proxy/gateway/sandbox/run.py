@@ -8,7 +8,6 @@ its process, so nothing it says is believed beyond what a script may say.
 import asyncio
 from collections import Counter
 from collections.abc import Awaitable, Callable, Mapping
-from dataclasses import dataclass
 from typing import Any, Final, Literal
 
 import msgspec
@@ -160,8 +159,7 @@ class Finished(msgspec.Struct, frozen=True):
     output: str
 
 
-@dataclass(slots=True)
-class Entry:
+class Entry(msgspec.Struct):
     """A call that the script made.
 
     Attributes:

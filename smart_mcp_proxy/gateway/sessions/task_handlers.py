@@ -3,7 +3,7 @@
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 from typing import Any, Final
 
@@ -172,7 +172,7 @@ class TaskHandlers:
         while True:
             try:
                 # Found anew: what may be seen changes, and its process may end.
-                raw = await self.requests.ask(replace(await find(), told=news))
+                raw = await self.requests.ask(msgspec.structs.replace(await find(), told=news))
             except RequestError:
                 raise
             except ProxyError as error:

@@ -1,8 +1,10 @@
 """Routes of clients to tools, and the tools of the whole catalog or of a profile behind them."""
 
 from collections.abc import Callable, Collection, Coroutine, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any, Final
+
+from msgspec.structs import replace
 
 from smart_mcp_proxy.fastmcp_compat.methods import HandshakeClient
 from smart_mcp_proxy.fastmcp_compat.paths import get_endpoint_url, get_own_routing

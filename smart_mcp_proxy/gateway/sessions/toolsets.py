@@ -14,6 +14,8 @@ from functools import partial
 from operator import attrgetter
 from typing import Any, Final
 
+import msgspec
+
 from smart_mcp_proxy.catalog import CALL_WAIT_S, STORE_AGAIN_S, Catalog, Toolset, toolsets
 from smart_mcp_proxy.errors import CatalogError, RequestError, UnverifiedError
 from smart_mcp_proxy.fastmcp_compat.paths import get_endpoint_url
@@ -80,8 +82,7 @@ class ToolsetTools(CatalogToolList):
         return "This toolset does not hold it, or no longer. Find it again with retrieve_tools at /mcp."
 
 
-@dataclass(slots=True)
-class _Served:
+class _Served(msgspec.Struct):
     """A toolset in memory.
 
     Attributes:

@@ -31,8 +31,7 @@ class Arguments(BaseModel):
 ArgumentsT = TypeVar("ArgumentsT", bound=Arguments)
 
 
-@dataclass(frozen=True, slots=True)
-class Registration:
+class Registration(msgspec.Struct, frozen=True):
     """Changes that a search made in its caller's list of tools.
 
     Attributes:

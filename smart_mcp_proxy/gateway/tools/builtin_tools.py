@@ -1,9 +1,10 @@
 """The gateway's own tools: a table, in the order in which they are listed."""
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from functools import partial
 from typing import Any, Final
+
+import msgspec
 
 from smart_mcp_proxy.catalog import Catalog
 from smart_mcp_proxy.gateway.activity.recorder import Recorder
@@ -29,8 +30,7 @@ from smart_mcp_proxy.settings import Settings
 from smart_mcp_proxy.telemetry import Activity
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ToolParts:
+class ToolParts(msgspec.Struct, frozen=True, kw_only=True):
     """Parts that the gateway's own tools are made of, for one view of the catalog.
 
     Attributes:

@@ -1,8 +1,9 @@
 """Findings of the scanner about one place of a definition."""
 
 import re
-from dataclasses import dataclass
 from typing import Literal, NamedTuple
+
+import msgspec
 
 Severity = Literal["review", "note"]
 
@@ -18,8 +19,7 @@ _PART = r"\$\.(name|title|description|inputSchema|outputSchema|annotations|icons
 """Members that the protocol names; every other step of a path may be the server's own words."""
 
 
-@dataclass(frozen=True, slots=True)
-class Finding:
+class Finding(msgspec.Struct, frozen=True):
     """A reason to look at a tool's definition.
 
     Attributes:

@@ -4,10 +4,10 @@ import math
 import threading
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence, Set
-from dataclasses import dataclass, field
 from itertools import chain
 from typing import Any, NamedTuple
 
+import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
@@ -150,8 +150,7 @@ class _Ranked(NamedTuple):
     rows: NDArray[np.int64]
 
 
-@dataclass(frozen=True, slots=True)
-class _State:
+class _State(msgspec.Struct, frozen=True):
     """All that a search reads. Not changed once published; an update builds and publishes the next one.
 
     Attributes:
@@ -175,8 +174,8 @@ class _State:
     vocabulary: Vocabulary
     server_of: NDArray[np.int32]
     servers: int
-    matches: dict[tuple[bool | str, ...], _Match] = field(default_factory=dict)
-    naming: dict[str, bool] = field(default_factory=dict)
+    matches: dict[tuple[bool | str, ...], _Match] = msgspec.field(default_factory=dict)
+    naming: dict[str, bool] = msgspec.field(default_factory=dict)
 
     def rarity(self, term: str) -> float:
         """The idf of a term, > 0, in the catalog together with the usual tools: small catalogs know few words."""

@@ -3,10 +3,10 @@
 import math
 import threading
 from collections.abc import Collection, Iterable, Mapping, Sequence, Set
-from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
+import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
@@ -32,8 +32,7 @@ _FLOOR = 1.0
 """Least value of a best hit that is an answer, see `RankBm25Engine.fitness`."""
 
 
-@dataclass(frozen=True)
-class _Corpus:
+class _Corpus(msgspec.Struct, frozen=True, dict=True):
     """The documents of one moment, and rank-bm25's model of them, which is built when it is first needed."""
 
     documents: Mapping[int, Document]

@@ -2,9 +2,9 @@
 
 import threading
 from collections.abc import Iterable, Sequence, Set
-from dataclasses import dataclass
 from typing import NamedTuple
 
+import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
@@ -51,8 +51,7 @@ class _Near(NamedTuple):
     cosines: NDArray[np.float32]
 
 
-@dataclass(frozen=True, slots=True)
-class _Block:
+class _Block(msgspec.Struct, frozen=True):
     """Some rows.
 
     Attributes:
@@ -97,8 +96,7 @@ class _Block:
         return _Near(rows, cosines)
 
 
-@dataclass(frozen=True, slots=True)
-class _State:
+class _State(msgspec.Struct, frozen=True):
     """All that a search reads. Never changed once published; an update builds and publishes the next one.
 
     Attributes:

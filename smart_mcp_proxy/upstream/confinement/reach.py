@@ -6,11 +6,12 @@ import shutil
 import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import replace
 from hashlib import sha256
 from pathlib import Path
 from typing import Final, NamedTuple
 from urllib.parse import unquote
+
+from msgspec.structs import replace
 
 from smart_mcp_proxy.errors import ConfigError
 from smart_mcp_proxy.servers import ServerConfig, expand, find_known_server, has_process_here

@@ -9,11 +9,12 @@ from asyncio import SubprocessTransport
 from asyncio.subprocess import SubprocessStreamProtocol
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import asdict
 from functools import cache, partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Literal, TypeVar
+
+from msgspec.structs import asdict
 
 from smart_mcp_proxy.desktop.places import CONFIG_NAME, open_folder_mark
 from smart_mcp_proxy.errors import UpstreamError

@@ -79,8 +79,7 @@ class SubjectTokens:
         return token if now_s < expires_s else None
 
 
-@dataclass(frozen=True)
-class _Traded:
+class _Traded(msgspec.Struct, frozen=True):
     token: str
     obtained_s: float
     expires_s: float

@@ -8,7 +8,6 @@ import time
 from array import array
 from collections import deque
 from collections.abc import Awaitable, Callable
-from dataclasses import replace
 from typing import Final, NamedTuple
 
 import msgspec
@@ -57,7 +56,7 @@ def _drop_long_message(report: ProgressReport) -> ProgressReport:
     size = len(report.message or "")
     if size <= _MESSAGE_CHARS:
         return report
-    return replace(report, message=f"(a message of {size:,} characters is left out)")
+    return msgspec.structs.replace(report, message=f"(a message of {size:,} characters is left out)")
 
 
 def next_request_id() -> int:

@@ -4,7 +4,6 @@ import asyncio
 import json
 import re
 from collections.abc import Callable
-from dataclasses import replace
 from itertools import product
 from threading import get_ident
 from typing import Any, get_args
@@ -12,6 +11,7 @@ from typing import Any, get_args
 import anyio
 import pytest
 from gateway_fakes import FakeFleet, FakeUpstream, Parts, config, definition
+from msgspec.structs import replace
 
 from smart_mcp_proxy.errors import ProxyError, QuarantinedError, RefusedError, UpstreamError, UpstreamTimeoutError
 from smart_mcp_proxy.gateway.calls.admission import AdmissionControl

@@ -3,13 +3,13 @@
 import asyncio
 import json
 from collections.abc import Mapping
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import anyio
 import pytest
 from gateway_fakes import Notebook, config, definition, record_of
+from msgspec.structs import replace
 
 from smart_mcp_proxy.errors import RefusedError, RequestError, UpstreamError, UpstreamTimeoutError
 from smart_mcp_proxy.gateway.calls.client_sessions import Clients, Sender

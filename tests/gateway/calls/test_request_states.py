@@ -1,12 +1,12 @@
 """What clients keep for servers between two rounds of a request."""
 
 import stat
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from smart_mcp_proxy.errors import RequestError
 from smart_mcp_proxy.gateway.calls.request_states import RequestStates, Subject

@@ -3,7 +3,6 @@
 import asyncio
 import json
 from collections.abc import Iterable
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -264,7 +263,7 @@ async def test_a_failed_server_that_is_tried_again_is_no_news_to_others(setup: R
     """One on its first way is: its tools may be missing; who asks for the failed one is told of it."""
     setup.servers[0].move(ServerState.CONNECTING)
     assert [row["server"] for row in (await setup.ask())["not_covered"]] == ["beta"]
-    setup.servers[0].status = replace(setup.servers[0].status, last_error="It ended.")
+    setup.servers[0].status = msgspec.structs.replace(setup.servers[0].status, last_error="It ended.")
     assert (await setup.ask())["not_covered"] == []
     assert [row["server"] for row in (await setup.ask("wall of beta"))["not_covered"]] == ["beta"]
 
@@ -273,8 +272,8 @@ async def test_a_try_that_fails_during_a_search_is_no_news_either(
     setup: RetrievalSetup, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Both are read at one moment: whether a server is on its way, and whether it has failed before."""
-    trying = replace(setup.servers[0].status, state=ServerState.CONNECTING, last_error="It ended.")
-    failed = replace(trying, state=ServerState.ERROR, error="It ended.", last_error="")
+    trying = msgspec.structs.replace(setup.servers[0].status, state=ServerState.CONNECTING, last_error="It ended.")
+    failed = msgspec.structs.replace(trying, state=ServerState.ERROR, error="It ended.", last_error="")
     setup.servers[0].status = trying
     search = setup.parts.index.search
 
@@ -324,7 +323,7 @@ async def test_only_where_a_sign_in_is_possible_the_hint_names_its_command(
 ) -> None:
     """A server that is sent a fixed token has nothing to sign in to."""
     beta = setup.servers[0]
-    beta.config = replace(beta.config, transport="http", url="http://127.0.0.1:1", headers=headers)
+    beta.config = msgspec.structs.replace(beta.config, transport="http", url="http://127.0.0.1:1", headers=headers)
     setup.parts.visible.reconfigure({**setup.parts.visible.servers, "beta": beta.config})
     beta.move(ServerState.NEEDS_AUTH)
     assert (await setup.ask("a wall of Beta"))["hint"].endswith(words)

@@ -2,13 +2,13 @@
 
 import asyncio
 import json
-from dataclasses import replace
 from typing import Any, ClassVar
 
 import anyio
 import pytest
 from gateway_fakes import Parts, agent_with, surface_of
 from mcp.shared.exceptions import MCPError
+from msgspec.structs import replace
 
 from smart_mcp_proxy.errors import RequestError
 from smart_mcp_proxy.fastmcp_compat.handlers import Inbound

@@ -1,13 +1,13 @@
 """One server shown as it is: its list in both eras, what is sent, and when a change is worth telling."""
 
 import asyncio
-from dataclasses import replace
 from typing import Any
 
 import anyio
 import pytest
 from gateway_fakes import FakeFleet, FakeUpstream, Parts, config, definition
 from mcp.shared.exceptions import MCPError
+from msgspec.structs import replace
 
 from smart_mcp_proxy.errors import ConfigError, UpstreamError
 from smart_mcp_proxy.gateway import open_gateway

@@ -1,11 +1,11 @@
 """Instructions name the servers that a client reaches, and nothing that could give a model orders."""
 
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 from gateway_fakes import config
+from msgspec.structs import replace
 
 from smart_mcp_proxy.fastmcp_compat.methods import HandshakeClient
 from smart_mcp_proxy.gateway import open_gateway

@@ -1,11 +1,11 @@
 """What a confined server may reach, worked out without starting anything."""
 
 import os
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from smart_mcp_proxy.servers import explain_reach
 from smart_mcp_proxy.servers.entry import parse_entry

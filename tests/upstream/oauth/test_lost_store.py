@@ -4,11 +4,11 @@ import asyncio
 import time
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 from sign_in_fakes import Guarded, Nobody, Person, guarded
 
 from smart_mcp_proxy.errors import UpstreamAuthError, UpstreamError

@@ -4,13 +4,13 @@ import json
 import os
 import subprocess
 import sys
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from smart_mcp_proxy.errors import UpstreamError
 from smart_mcp_proxy.servers import ServerConfig, collect_secrets, expand, load_servers, warnings_about, with_inherited

@@ -3,10 +3,10 @@
 import json
 import shlex
 import shutil
-from dataclasses import replace
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from smart_mcp_proxy.servers import ServerConfig
 from smart_mcp_proxy.telemetry import secrets_hidden

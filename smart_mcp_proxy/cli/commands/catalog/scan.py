@@ -2,12 +2,12 @@
 
 import json as json_text
 from collections.abc import Sequence
-from dataclasses import asdict
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from anyio import to_thread
 from cyclopts import App
+from msgspec.structs import asdict
 
 from smart_mcp_proxy.cli.support.failure import UsageError, add_next_step
 from smart_mcp_proxy.cli.support.output import plural, say, show, show_json, table

@@ -7,7 +7,6 @@ import time
 import webbrowser
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import replace
 from typing import TYPE_CHECKING, Annotated, Any
 from urllib.parse import urlsplit
 
@@ -304,4 +303,4 @@ async def _resolve_login_config(name: str, servers: Mapping[str, ServerConfig], 
             error.add_note(f"mcpproxy server patch {word} headers.Authorization=null")
         raise error
     expanded = await to_thread.run_sync(expand, config, environment())
-    return replace(expanded, person=person) if config.is_personal else expanded
+    return msgspec.structs.replace(expanded, person=person) if config.is_personal else expanded
