@@ -29,6 +29,9 @@ LEAST, MOST = -0.75, 2.0
 plain signs."""
 TINY_RUNS, SHORT_RUNS = 16, 32
 """A text with fewer runs that the model knows is too short to be judged, or to speak in its own favour."""
+LONG_RUNS, LONG_DOUBT = 80, 1.0
+"""A text with more known runs, as 4 % of attacks and 14 % of the honest texts that it learned from have, is to be that
+much more like attacks: the sum over many words grows with their number alone."""
 WORTH_NAMING = 0.5
 REASON = "It chooses its words as attacks on agents do, not as descriptions of tools do; most of all here."
 _WORD = re.compile("[\u3040-\u30ff\u4e00-\u9fff\uac00-\ud7a3]|[^\\W\\d_]+|[.:;,!?]")
@@ -55,7 +58,8 @@ def classify(reading: Reading) -> Verdict:
     known = {start: model.keys() & runs(text) for start, text in texts.items()}
     together = set[Run]().union(*known.values())
     least, most = _bounds(len(together))
-    weight = min(most, max(least, SCALE * compute_log_odds(model, together)))
+    doubt = LONG_DOUBT if len(together) > LONG_RUNS else 0.0
+    weight = min(most, max(least, SCALE * compute_log_odds(model, together) - doubt))
     if weight < WORTH_NAMING:
         return Verdict(weight, ())
     passage = max(known, key=lambda start: math.fsum(model[run] for run in known[start]))

@@ -21,6 +21,8 @@ _LEAST_ENCODED_CHARS = 12
 _HIDDEN_LETTERS = 4
 """Letters in escapes, which need none: fewer may be an example of an escape."""
 _SENTENCE = re.compile(r"\b(?:[A-Za-z][a-z']{0,20}[,;:]? ){4}[a-z]")
+_DRAWING = re.compile(r"<svg\s(?:[^<>]*>\s*<)*[^<>]*>\s*")
+"""Picture without a letter to read: icons are written so."""
 _PRINTED_CHARS = 120
 _COMMAND = re.compile(
     r"\b(?:curl|wget|nc|ncat|netcat|bash|zsh|powershell|pwsh|chmod|chown|sudo|eval|exec|scp|ssh|nohup|crontab|mkfifo|"
@@ -145,8 +147,10 @@ def _evidence(said: _Said, weight: float) -> Iterator[Evidence]:
         reason = f"A command or an address is hidden as {said.kind}."
         yield Evidence("encoded_text", DECISIVE, said.place, reason, shown)
     elif said.is_hidden and not said.is_whole:
-        weight = DECISIVE if _SENTENCE.search(said.text) else READABLE_WEIGHT
-        yield Evidence("encoded_text", weight, said.place, f"Readable text is written as {said.kind}.", shown)
+        is_sentence = _SENTENCE.search(said.text) is not None
+        if is_sentence or _DRAWING.fullmatch(said.text) is None:
+            weight = DECISIVE if is_sentence else READABLE_WEIGHT
+            yield Evidence("encoded_text", weight, said.place, f"Readable text is written as {said.kind}.", shown)
 
 
 def _is_order(text: str) -> bool:
