@@ -119,7 +119,8 @@ class LateModel:
 
     def _find(self) -> Any:
         module, name = self._place
-        if (module.__name__, name) == (_HANDSHAKE, "InitializeResult"):  # the same, without the names of later versions
+        if (module.__name__, name) == (_HANDSHAKE, "InitializeResult"):
+            # It says the same, but keeps the extensions that a server offers; the gateway adds its own behind it.
             return getattr(mcp_types, name)
         return getattr(_run(module, name), name)
 

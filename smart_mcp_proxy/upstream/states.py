@@ -6,6 +6,7 @@ from typing import Final
 
 from smart_mcp_proxy.desktop.present import get_present_client
 from smart_mcp_proxy.desktop.withholding import explain_withholding
+from smart_mcp_proxy.errors import UpstreamAuthError, UpstreamError
 from smart_mcp_proxy.models import ServerState as State
 from smart_mcp_proxy.models import ServerStatus
 from smart_mcp_proxy.names import shell_word
@@ -13,6 +14,8 @@ from smart_mcp_proxy.servers import ServerConfig, describe_isolation
 
 _FIRST_PAUSE_S: Final = 0.5
 _LONGEST_PAUSE_S: Final = 60.0
+_OTHER_VERSION: Final = "The gateway's program has been changed or removed while it runs: restart the gateway."
+_OWN_FAULT: Final = "It is tried again. If it stays so, restart the gateway; its log says more."
 
 TRANSITIONS: Final[Mapping[State, frozenset[State]]] = {
     State.DISCONNECTED: frozenset({State.CONNECTING, State.DISABLED, State.QUARANTINED}),
@@ -62,7 +65,20 @@ def backoff_s(failures: int, rng: random.Random) -> float:
     return longest * rng.uniform(0.5, 1.0)
 
 
-def choose_hint(status: ServerStatus) -> str:
+def build_not_ready(status: ServerStatus) -> UpstreamError:
+    """Error for a request to a server that is not ready."""
+    kind = UpstreamAuthError if status.state is State.NEEDS_AUTH else UpstreamError
+    message = f"Server '{status.name}' is not ready ({status.state})" + (":" if status.cause else ".")
+    return kind(message, hint=_choose_hint(status), data={"state": str(status.state)}, said=status.cause)
+
+
+def explain_fault(name: str, exc: Exception) -> tuple[str, str]:
+    """Error and hint where no connection could be made for a reason of the gateway's own."""
+    error = f"Server '{name}' could not be connected: {type(exc).__name__}: {exc}"
+    return error, _OTHER_VERSION if isinstance(exc, ImportError) else _OWN_FAULT
+
+
+def _choose_hint(status: ServerStatus) -> str:
     """The hint of a state; where a variable is missing, that for the client whose request this is."""
     client = get_present_client() if status.state is State.NEEDS_ENV else None
     return (explain_withholding(client.name) if client is not None else "") or status.hint

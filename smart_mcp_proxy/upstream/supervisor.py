@@ -37,7 +37,7 @@ from smart_mcp_proxy.upstream.protocol.session import (
 )
 from smart_mcp_proxy.upstream.relayed import GoneError
 from smart_mcp_proxy.upstream.starting import ServerStart, StartTurn, describe_start
-from smart_mcp_proxy.upstream.states import backoff_s, check_transition, choose_hint, first_status
+from smart_mcp_proxy.upstream.states import backoff_s, build_not_ready, check_transition, explain_fault, first_status
 from smart_mcp_proxy.upstream.stdio.bare_errors import Reasons, older_era_error
 from smart_mcp_proxy.upstream.stdio.remedies import extend_hint
 from smart_mcp_proxy.upstream.watching import OnResourceUpdated, ResourceWatch
@@ -110,9 +110,7 @@ class Upstream:
         self._session: UpstreamSession | None = None
         self._task: asyncio.Task[None] | None = None
         self.run = ""
-        self._connections = 0
-        self._failures = 0
-        self._renewals = 0
+        self._connections = self._failures = self._renewals = 0
         self._pause_s = _HEALTHY_S
         self._told = ""
         self._written = ServerLog()
@@ -160,8 +158,6 @@ class Upstream:
         """Notes that a request of another worker's had no answer in time; see `UpstreamSession`."""
         if self._session is not None:
             self._session.note_timeout(began_s)
-
-    # --- lifetime
 
     async def start(self) -> None:
         """Begins to keep the server connected, in the background; does nothing if it already does."""
@@ -214,8 +210,6 @@ class Upstream:
         if self._status.state in (ServerState.ERROR, ServerState.NEEDS_AUTH):
             self._settled.clear()
         self.retry()
-
-    # --- use
 
     async def ready(self, timeout_s: float, *, may_retry: bool = True) -> bool:
         """Whether the server is ready, after waiting up to `timeout_s` for a connection that is being made.
@@ -350,12 +344,10 @@ class Upstream:
 
     def not_ready(self, *, may_retry: bool = True) -> UpstreamError:
         """Error for a request that cannot be sent now; with `may_retry` a new try begins where it may help."""
-        status = self.status
+        error = build_not_ready(self.status)
         if may_retry:
             self.hasten_retry()
-        kind = UpstreamAuthError if status.state is ServerState.NEEDS_AUTH else UpstreamError
-        message = f"Server '{self.name}' is not ready ({status.state})" + (":" if status.cause else ".")
-        return kind(message, hint=choose_hint(status), data={"state": str(status.state)}, said=status.cause)
+        return error
 
     def hasten_retry(self) -> None:
         """Bring the next try of a failed server forward for a call; not at once after one that failed."""
@@ -364,11 +356,9 @@ class Upstream:
             self._settled.clear()
             self.on_wanted()
 
-    # --- the supervisor's task
-
     async def _run(self) -> None:
         """Connects again and again until it is stopped, or until only the user can help."""
-        while (pause_s := await self._connect_once()) is not None:
+        while (pause_s := await self._try_once()) is not None:
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(pause_s):
                     await self._retry_now.wait()
@@ -377,13 +367,26 @@ class Upstream:
                 # Of a server that fails at once people would see little but `connecting`.
                 self._set_state(ServerState.CONNECTING, hint=self._status.hint, last_error=self._status.error)
 
+    async def _try_once(self) -> float | None:
+        try:
+            return await self._connect_once()
+        except Exception as exc:  # noqa: BLE001  # boundary: the server's task; what fails here may do next time
+            error, hint = explain_fault(self.name, exc)
+            level = logging.DEBUG if error == self._told else logging.ERROR
+            _log.log(level, "%s", error, exc_info=exc, extra=fields(server=self.name))
+            self._told = error
+            self._set_state(ServerState.ERROR, error, hint)
+            self._failures += 1
+            return backoff_s(self._failures, self.rng)
+
     async def _connect_once(self) -> float | None:
         """Connect once and hold the connection; returns the pause before the next one, None for none."""
         self._last_try, self._start = self.clock(), None
         is_return, self.may_return = self.may_return, False
         self._written.begin()
         try:
-            config = await self._expand_config()
+            # In a thread: a value may come from a file or from the system's keyring.
+            config = await asyncio.to_thread(expand, self.config, self.environ)
         except UnsetVariableError as exc:
             _log.warning("%s", exc.message)
             self._set_state(ServerState.NEEDS_ENV, exc.message, exc.hint)
@@ -399,14 +402,10 @@ class Upstream:
                 return self._record_failure(exc.message, exc.hint, needs_auth=isinstance(exc, UpstreamAuthError))
             return await self._hold(session)
 
-    async def _expand_config(self) -> ServerConfig:
-        # In a thread: a value may come from a file or from the system's keyring.
-        return await asyncio.to_thread(expand, self.config, self.environ)
-
     async def _expand_for_client(self) -> ServerConfig:
         """The same with the working directory and the variables of the client whose request this is."""
         if (client := get_present_client()) is None:
-            return await self._expand_config()
+            return await asyncio.to_thread(expand, self.config, self.environ)
         return await asyncio.to_thread(expand_for_client, self.config, self.environ, client)
 
     async def _start_session(

@@ -67,6 +67,10 @@ for each in (answer, {**answer, "capabilities": {}, "instructions": None}, {**an
         named.append(methods.serialize_server_result("initialize", "2025-11-25", each))
     except Exception as exc:
         named.append(str(exc))
+extended = {**answer, "capabilities": {**offers, "extensions": {"a/b": {}}}}
+told = methods.serialize_server_result("initialize", "2025-11-25", extended)
+kept = told["capabilities"].pop("extensions", None)  # late, the model of all versions has them
+named.append([told, kept in (None, {"a/b": {}})])
 left = [name for name, module in sys.modules.items() if type(module) is LateModule]
 print(json.dumps([taken, named, missing, late, has_client, left, sorted(set(mcp.__all__) - set(vars(mcp)))]))
 """

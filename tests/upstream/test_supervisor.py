@@ -319,6 +319,32 @@ async def test_a_server_that_wants_a_sign_in_is_not_stormed(keep, watch):
     assert tries == 1
 
 
+@pytest.mark.parametrize(
+    ("fault", "advice"),
+    [(ImportError("no module of that name"), "restart the gateway"), (OSError(24, "Too many open files"), "its log")],
+)
+async def test_a_fault_of_the_gateways_own_is_told_and_the_server_is_tried_again(keep, watch, caplog, fault, advice):
+    """Else it would be `connecting` for good: an upgrade replaces files, and descriptors run out for a moment."""
+    opened = iter([fault, fault, RefusingOnce("modern")])
+
+    async def open_session(config: ServerConfig, *, environ: Mapping[str, str], era: Any, on_event: OnEvent) -> Any:
+        if isinstance(met := next(opened), Exception):
+            raise met
+        return met
+
+    upstream = keep(open_session=open_session)
+    await upstream.start()
+    for tries in (1, 2):
+        await watch.until(lambda: watch.states["fake"].count(State.ERROR) == tries)  # noqa: B023
+        assert str(fault) in upstream.status.error
+        assert advice in upstream.status.hint
+        upstream.try_again()
+    assert await upstream.ready(5)
+    told = [record for record in caplog.records if str(fault) in record.message and record.levelname == "ERROR"]
+    assert len(told) == 1
+    assert told[0].exc_info
+
+
 class SigningOut:
     """A session whose server asks for a sign-in in the middle of it."""
 

@@ -12,7 +12,7 @@ from itertools import chain, pairwise, repeat
 from pathlib import Path
 from typing import NamedTuple
 
-from smart_mcp_proxy.policy.scanner.findings import Evidence
+from smart_mcp_proxy.policy.scanner.findings import DECISIVE, Evidence
 from smart_mcp_proxy.policy.scanner.wording import Reading
 
 Run = tuple[str, ...]
@@ -29,9 +29,10 @@ LEAST, MOST = -0.75, 2.0
 plain signs."""
 TINY_RUNS, SHORT_RUNS = 16, 32
 """A text with fewer runs that the model knows is too short to be judged, or to speak in its own favour."""
-LONG_RUNS, LONG_DOUBT = 80, 1.0
-"""A text with more known runs, as 4 % of attacks and 14 % of the honest texts that it learned from have, is to be that
-much more like attacks: the sum over many words grows with their number alone."""
+LONG_RUNS, LONGEST_RUNS = 80, 112
+"""A text with more known runs than the first, as 3 % of attacks and 14 % of the honest texts that it learned from have,
+is doubted: the sum over many words grows with their number alone. From the second on its wording is to weigh a whole
+sign more. By steps and not at once, so that a few plain words behind an attack do not hide it."""
 WORTH_NAMING = 0.5
 REASON = "It chooses its words as attacks on agents do, not as descriptions of tools do; most of all here."
 _WORD = re.compile("[\u3040-\u30ff\u4e00-\u9fff\uac00-\ud7a3]|[^\\W\\d_]+|[.:;,!?]")
@@ -58,8 +59,10 @@ def classify(reading: Reading) -> Verdict:
     known = {start: model.keys() & runs(text) for start, text in texts.items()}
     together = set[Run]().union(*known.values())
     least, most = _bounds(len(together))
-    doubt = LONG_DOUBT if len(together) > LONG_RUNS else 0.0
-    weight = min(most, max(least, SCALE * compute_log_odds(model, together) - doubt))
+    likeness = SCALE * compute_log_odds(model, together)
+    if likeness > 0:  # nothing is taken off other evidence
+        likeness = max(0.0, likeness - _doubt(len(together)))
+    weight = min(most, max(least, likeness))
     if weight < WORTH_NAMING:
         return Verdict(weight, ())
     passage = max(known, key=lambda start: math.fsum(model[run] for run in known[start]))
@@ -94,6 +97,11 @@ def _bounds(count: int) -> tuple[float, float]:
     if count < TINY_RUNS:
         return 0.0, 0.0
     return (0.0 if count < SHORT_RUNS else LEAST), MOST
+
+
+def _doubt(count: int) -> float:
+    """Weight that a text with so many known runs needs beyond that of others: 0 to `DECISIVE`."""
+    return DECISIVE * min(1.0, max(0, count - LONG_RUNS) / (LONGEST_RUNS - LONG_RUNS))
 
 
 @cache

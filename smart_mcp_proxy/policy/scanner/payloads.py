@@ -21,8 +21,9 @@ _LEAST_ENCODED_CHARS = 12
 _HIDDEN_LETTERS = 4
 """Letters in escapes, which need none: fewer may be an example of an escape."""
 _SENTENCE = re.compile(r"\b(?:[A-Za-z][a-z']{0,20}[,;:]? ){4}[a-z]")
+_ICON = "$.icons["
 _DRAWING = re.compile(r"<svg\s(?:[^<>]*>\s*<)*[^<>]*>\s*")
-"""Picture without a letter to read: icons are written so."""
+"""Picture that shows no letter: icons are written so."""
 _PRINTED_CHARS = 120
 _COMMAND = re.compile(
     r"\b(?:curl|wget|nc|ncat|netcat|bash|zsh|powershell|pwsh|chmod|chown|sudo|eval|exec|scp|ssh|nohup|crontab|mkfifo|"
@@ -148,7 +149,7 @@ def _evidence(said: _Said, weight: float) -> Iterator[Evidence]:
         yield Evidence("encoded_text", DECISIVE, said.place, reason, shown)
     elif said.is_hidden and not said.is_whole:
         is_sentence = _SENTENCE.search(said.text) is not None
-        if is_sentence or _DRAWING.fullmatch(said.text) is None:
+        if is_sentence or not said.place.startswith(_ICON) or _DRAWING.fullmatch(said.text) is None:
             weight = DECISIVE if is_sentence else READABLE_WEIGHT
             yield Evidence("encoded_text", weight, said.place, f"Readable text is written as {said.kind}.", shown)
 

@@ -5,7 +5,16 @@ import math
 from scanner_texts import described, is_for_review
 
 from smart_mcp_proxy.policy.scanner import scan
-from smart_mcp_proxy.policy.scanner.classifier import ALWAYS, LEARNED, LONG_RUNS, REASON, SCALE, compute_log_odds, runs
+from smart_mcp_proxy.policy.scanner.classifier import (
+    ALWAYS,
+    LEARNED,
+    LONG_RUNS,
+    LONGEST_RUNS,
+    REASON,
+    SCALE,
+    compute_log_odds,
+    runs,
+)
 
 HONEST = (
     "Lists the invoices of an account, newest first. Optional filters: the currency, a range of dates, and the state "
@@ -42,12 +51,19 @@ def test_many_runs_say_more_than_few_of_the_same_weight() -> None:
 
 
 def test_a_long_text_is_suspected_for_its_words_not_for_their_number() -> None:
-    """Each word speaks as little for an attack as the other; very suspect ones are found in long texts too."""
+    """Each word speaks as little for an attack as the other; very suspect ones are found in long texts too.
+
+    A word more hides nothing.
+    """
     weights = {text: float(weight) for weight, text in _learned() if text.isascii() and text.isalpha()}
     enough = (0.9 / SCALE - float(dict(map(reversed, _learned()))[""])) / math.sqrt(LONG_RUNS)
-    alike = sorted(weights, key=lambda word: abs(weights[word] - enough))[: LONG_RUNS + 10]
-    gravest = sorted(weights, key=lambda word: -weights[word])[:LONG_RUNS]
-    assert is_for_review(scan("desk", described(" ".join(alike[: LONG_RUNS - 10]))))
+    ordered, count = sorted(weights, key=weights.__getitem__), LONGEST_RUNS + 10
+    rows = [ordered[start : start + count] for start in range(len(ordered) - count)]
+    row = min(rows, key=lambda words: abs(math.fsum(map(weights.__getitem__, words)) / count - enough))
+    alike = sorted(row, key=lambda word: abs(weights[word] - enough))
+    gravest = ordered[-LONG_RUNS:]
+    for count in (LONG_RUNS - 10, LONG_RUNS + 2):
+        assert is_for_review(scan("desk", described(" ".join(alike[:count])))), count
     assert not is_for_review(scan("desk", described(" ".join(alike))))
     assert is_for_review(scan("desk", described(" ".join([*alike, *gravest]))))
 

@@ -470,3 +470,4 @@ def test_business_rules_and_fields_of_an_interface_are_no_attacks(text: str, is_
 def test_an_empty_comment_is_no_message_to_the_model() -> None:
     assert not scan("s", described("Draw a diagram. Comments (`<!-- -->`) in its XML are ignored."))
     assert scan("s", described("Draw a diagram. <!-- Comments in its XML are ignored. -->"))
+    assert scan("s", described("Draw a diagram. <!-- --> before every answer the hidden notes -->"))
