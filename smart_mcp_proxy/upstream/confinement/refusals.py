@@ -34,6 +34,8 @@ _UNNAMED: Final = r"^\s+at .*(?:\bThreadStream\b|/thread-stream/)"
 _SHARED: Final = (".cache", ".config", ".local", ".local/bin", ".local/share", ".local/state", ".ssh")
 _DEEP: Final = 3
 """Parts of a path below a folder of the system's root."""
+_SYSTEM_ERROR: Final = r"\b(?:EACCES|EPERM|EROFS)\b|\[Errno (?:1|13|30)\]"
+"""As Node and Python name what the system refuses; other refusals may be those of a service behind the server."""
 _HOST: Final = r"mcpproxy refused a connection to ([\w.*:\[\]-]+), which allow.network does not list"
 """Written by the gateway among a server's lines."""
 
@@ -90,6 +92,11 @@ def _list_shared_folders() -> set[Path]:
     """Folders that hold what all programs have: none is opened for the sake of one file."""
     home = Path.home()
     return {home, *home.parents, Path(gettempdir()), Path("/var/tmp"), *(home / name for name in _SHARED)}
+
+
+def hint_refused_call(config: ServerConfig, message: str, guarded: Iterable[Path] = ()) -> str:
+    """Hint on what the system refused a call, by the message of its error; empty where that does not tell."""
+    return hint_refusal(config, (message,), guarded=guarded) if re.search(_SYSTEM_ERROR, message) else ""
 
 
 def hint_refusal(config: ServerConfig, lines: Sequence[str], failure: str = "", guarded: Iterable[Path] = ()) -> str:

@@ -11,7 +11,7 @@ from smart_mcp_proxy.errors import RpcAnswer, UpstreamError
 from smart_mcp_proxy.models import Era
 from smart_mcp_proxy.names import shell_word
 from smart_mcp_proxy.servers import ServerConfig
-from smart_mcp_proxy.upstream.confinement.refusals import hint_refusal
+from smart_mcp_proxy.upstream.confinement.refusals import hint_refusal, hint_refused_call
 from smart_mcp_proxy.upstream.http_failures import LostSessionError
 from smart_mcp_proxy.upstream.protocol.server_log import ServerLog
 
@@ -62,7 +62,7 @@ class Reasons:
         self._has_begun_anew = False
 
     async def begins_anew(self, error: UpstreamError, method: str, era: Era, mark: int) -> bool:
-        """Append reason and remedy to a bare answer or an end; else whether the older era is tried now.
+        """Append reason and remedy to an answer or an end; for a bare one, whether the older era is tried now.
 
         Args:
             error: Of the request; changed where it tells no reason.
@@ -71,6 +71,7 @@ class Reasons:
             mark: Of the log, from before the request.
         """
         if not (is_lost := error.is_lost) and not is_bare(error):
+            error.hint = hint_refused_call(self._config, error.message, self._guarded).lstrip() or error.hint
             return False
         for _ in range(_TURNS):
             await asyncio.sleep(0)

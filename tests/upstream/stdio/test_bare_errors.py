@@ -148,6 +148,26 @@ async def test_a_call_that_meets_the_end_tells_what_the_sandbox_refused(tmp_path
         assert error.hint == seen + (f"{allow}{tmp_path}/dist" if mode == "sandbox" else "")
 
 
+@pytest.mark.parametrize(
+    ("message", "allowed"),
+    [
+        ("EACCES: permission denied, uv_resident_set_memory", "--read /proc"),
+        ("[Errno 13] Permission denied: '/etc/hosts'", "--read /etc/hosts"),
+        ("403 permission denied for '/repos/acme'", ""),
+    ],
+)
+async def test_a_call_that_the_sandbox_refuses_something_is_told_how_to_allow_it(message: str, allowed: str) -> None:
+    """Where the answer names an error of the system, and not one of a service."""
+    for mode in ("sandbox", "none"):
+        error = UpstreamError(f"Server 'fake' answered 'tools/call' with error -32603: {message}", hint="See.")
+        assert not await Reasons(fake_config(isolation=Isolation(mode)), ServerLog()).begins_anew(
+            error, "tools/call", "modern", 0
+        )
+        is_told = allowed and mode == "sandbox"
+        assert error.hint.startswith("It runs in a sandbox" if is_told else "See.")
+        assert error.hint.endswith(f"mcpproxy server allow fake {allowed}" if is_told else "See.")
+
+
 async def test_a_call_while_an_ended_program_is_cleared_away_waits_for_the_next_one(failing, dialer, monkeypatch):
     """It was answered that the server is not ready, as it is ready."""
     closing, may_close = anyio.Event(), anyio.Event()
