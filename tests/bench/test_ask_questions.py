@@ -36,8 +36,10 @@ def test_answers_are_judged_by_the_first_place_and_by_what_is_said_where_nothing
     tools, questions = tmp_path / "tools.jsonl", tmp_path / "questions.toml"
     tools.write_text("".join(json.dumps(tool) + "\n" for tool in TOOLS), encoding="utf-8")
     questions.write_text(QUESTIONS, encoding="utf-8")
-    command = [sys.executable, ROOT / "scripts" / "ask_questions.py", tools, "--questions", questions]
+    command = [sys.executable, ROOT / "scripts" / "ask_questions.py", tools, "--questions", questions, "--peers"]
     said = subprocess.run(command, capture_output=True, text=True, check=True, timeout=60).stdout
     assert "tune: 2 questions, right tool first 1, among 5 1; 0 that nothing fits, 0 of them said so" in said
+    assert "SQLite FTS5, porter, tune: 2 questions, right tool first 1, among 5 1" in said
+    assert "SQLite FTS5, porter, held: 0 questions" in said
     assert "write a text into a file" in said and "find a route by car" not in said
     assert "held: 0 questions, right tool first 0, among 5 0; 1 that nothing fits, 1 of them said so" in said
