@@ -111,7 +111,8 @@ BAD_CALLS = [
         {"name": "old:paint", "args": {}},
         INVALID,
         """Arguments do not fit 'old:paint': "colour" is a required property.""",
-        "Repair them by the input schema in data",
+        "Repair them by the input schema in data and call again. The server was not called. "
+        "If you gave arguments, they were lost on the way: send them as JSON text in args_json.",
     ),
     (
         "B43 args list",

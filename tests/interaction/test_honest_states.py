@@ -233,3 +233,18 @@ async def test_an_output_schema_that_breaks_lists_is_left_out_of_older_clients_l
         assert status.error.startswith("Kept from clients up to 2025-11-25")
         assert "odd (its 'exclusiveMinimum' has" in status.error
         assert is_passed or await uncovered(agent) == []
+
+
+@pytest.mark.parametrize("settings", [{}, {"truncate_output_len": 200}, {"fence_results": True}], ids=str)
+async def test_a_listed_tool_promises_no_structured_content_that_a_cut_or_a_fence_takes(
+    tmp_path: Path, settings: dict[str, Any]
+) -> None:
+    """Official clients raise where a tool with an output schema answers without it."""
+    schema = {"type": "object", "properties": {"wall": {"type": "string"}}, "required": ["wall"]}
+    said = {"wall": "x" * 1_000}
+    result = {"content": [{"type": "text", "text": json.dumps(said)}], "structuredContent": said}
+    servers = {"up": scripted(tmp_path, {"tools": [GOOD | {"outputSchema": schema}]}, good=result)}
+    async with met(tmp_path, servers, list_all_below_tokens=100_000, **settings) as (_, agent):
+        tools = {each["name"]: each for each in (await agent.request("tools/list"))["result"]["tools"]}
+        answer = await agent.call("up__good")
+        assert ("outputSchema" in tools["up__good"]) is ("structuredContent" in answer) is (not settings)

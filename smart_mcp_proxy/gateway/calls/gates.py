@@ -44,6 +44,11 @@ class CallLimits(msgspec.Struct, frozen=True):
     is_cleaned: bool = False
     is_fenced: bool = False
 
+    @property
+    def may_drop_structured(self) -> bool:
+        """Whether a tool's result may come without its structured content."""
+        return self.is_fenced or self.output_limit_chars > 0
+
     @classmethod
     def of(cls, settings: Settings, *, is_passing_through: bool) -> "CallLimits":
         """Build the limits from the settings.

@@ -46,9 +46,18 @@ def build_definition(shown: Mapping[str, Any]) -> Definition:
 
 
 @lru_cache(maxsize=_DEFINITIONS_LIMIT)
-def _build_listed(raw: bytes, name: str, server: str, *, is_hinted: bool, is_loaded: bool) -> Definition:
-    """A definition under its listed name."""
+def _build_listed(
+    raw: bytes, name: str, server: str, *, is_hinted: bool, is_loaded: bool, is_structured: bool
+) -> Definition:
+    """A definition as it is listed, with its output schema if results keep structured content.
+
+    Clients take a result without it for an error.
+
+    Source: https://modelcontextprotocol.io/specification/2025-11-25/server/tools
+    """
     definition = relink_tool({**msgspec.json.decode(raw), "name": name}, partial(gateway_uri, server))
+    if not is_structured:
+        definition.pop("outputSchema", None)
     if is_hinted:
         definition = add_search_hint(definition, server)
     return build_definition(_mark_always_load(definition) if is_loaded else definition)
@@ -106,9 +115,13 @@ class CatalogToolList(ToolList):
 
     def define(self, record: ToolRecord, *, is_loaded: bool) -> Definition:
         """A tool as the list shows it."""
-        is_hinted = self._visible.is_hinting
         return _build_listed(
-            record.raw, record.listed_name, record.key.server, is_hinted=is_hinted, is_loaded=is_loaded
+            record.raw,
+            record.listed_name,
+            record.key.server,
+            is_hinted=self._visible.is_hinting,
+            is_loaded=is_loaded,
+            is_structured=not self._calls.path.limits.may_drop_structured,
         )
 
     def records(self) -> Mapping[str, ToolRecord]:

@@ -61,10 +61,11 @@ class _CallTool(AgentTool[CallArguments]):
         record = self._visible.find(arguments.name)
         if caller.tool_list is not None and record is not None:
             caller.tool_list.note_called(record)
-        return self._calls.call(
+        given = _parse_arguments(arguments)
+        call = self._calls.call(
             CallRequest(
                 name=arguments.name,
-                arguments=_parse_arguments(arguments),
+                arguments=given,
                 variant=self.variant,
                 intent=_intent(arguments),
                 principal=caller.principal,
@@ -79,6 +80,17 @@ class _CallTool(AgentTool[CallArguments]):
             within=self._visible,
             record=record,
         )
+        return call if given else _point_to_text(call)
+
+
+async def _point_to_text(call: Coroutine[Any, Any, RawResult]) -> RawResult:
+    """Name `args_json` where arguments are missing: some frameworks drop what is in `args`."""
+    try:
+        return await call
+    except RequestError as exc:
+        if exc.error_code == "invalid_arguments":
+            exc.hint += " If you gave arguments, they were lost on the way: send them as JSON text in args_json."
+        raise
 
 
 def _intent(arguments: CallArguments) -> Intent:

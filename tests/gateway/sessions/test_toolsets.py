@@ -2,6 +2,7 @@
 
 from collections.abc import AsyncIterator, Awaitable, Callable
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import anyio
@@ -13,6 +14,7 @@ from smart_mcp_proxy.catalog import DATABASE_NAME
 from smart_mcp_proxy.catalog.tables.schema import toolsets as stored_toolsets
 from smart_mcp_proxy.errors import CatalogError, RequestError, UnverifiedError
 from smart_mcp_proxy.fastmcp_compat.paths import bind_request_path
+from smart_mcp_proxy.gateway.calls.gates import CallLimits
 from smart_mcp_proxy.gateway.sessions.toolsets import RECHECK_S, TOOLS_LIMIT, Toolsets, ToolsetTools
 from smart_mcp_proxy.models import LOCAL, Principal, ToolRecord
 from smart_mcp_proxy.telemetry import spawn
@@ -25,7 +27,7 @@ DAY_S = 86_400.0
 LIMIT_S = 60.0
 NOTICED_S = 2.0
 """Source: docs/design/processes.md#several-gateways"""
-NO_CALLS: Any = None
+NO_CALLS: Any = SimpleNamespace(path=SimpleNamespace(limits=CallLimits()))
 
 
 @pytest.fixture(autouse=True)
