@@ -37,7 +37,6 @@ PARAMETERS: Mapping[str, Any] = {
         "operations": {"type": "array", "items": {"type": "object"}, "description": "batch: [{action, type, ...}]"},
     },
     "required": ["action"],
-    "additionalProperties": False,
 }
 """The input schema of a `proxy` tool."""
 

@@ -298,15 +298,20 @@ def _schema(arguments: type[Arguments]) -> bytes:
 
 
 def _flat(schema: dict[str, Any]) -> dict[str, Any]:
-    """The schema as a client with few tokens and a simple parser wants it: no titles, no empty defaults."""
+    """The schema as a client with few tokens and a simple parser wants it: no titles, no empty defaults.
+
+    And no truth value for `additionalProperties`, which Google's SDK for Python reads as a schema. Other members are
+    refused anyway, with their names.
+    """
     properties = {}
     for name, value in schema.get("properties", {}).items():
         kept = {key: part for key, part in value.items() if key != "title"}
         if kept.get("default") in ("", [], {}, False):
             del kept["default"]
+        if kept.get("additionalProperties") is True:
+            kept["additionalProperties"] = {}
         properties[name] = kept
     flat: dict[str, Any] = {"type": "object", "properties": properties}
     if schema.get("required"):
         flat["required"] = schema["required"]
-    flat["additionalProperties"] = False
     return flat

@@ -85,7 +85,6 @@ async def test_the_list_in_both_eras(agent: Agent) -> None:
                 "type": "object",
                 "properties": {"text": {"type": "string"}, "times": {"type": "integer", "default": 1}},
                 "required": ["text"],
-                "additionalProperties": False,
             },
             "annotations": {"readOnlyHint": True},
             "_meta": {"anthropic/alwaysLoad": True},

@@ -4,6 +4,7 @@ After a change that is meant, write the files anew and look at the difference: `
 """
 
 import json
+import re
 
 import anyio
 import pytest
@@ -49,6 +50,13 @@ def test_descriptions_are_short_and_only_structured_answers_have_an_output_schem
     tools = json.loads(golden_file("handshake").read_text("utf-8"))["tools"]
     assert all(1 <= len(tool["description"].splitlines()) <= 6 for tool in tools)
     assert [tool["name"] for tool in tools if "outputSchema" in tool] == ["retrieve_tools", "describe_tool"]
+
+
+def test_no_truth_value_stands_where_a_reader_expects_a_schema() -> None:
+    """Google's SDK for Python converts no tool with one: `findings/google_genai_reads_a_truth_value_as_a_schema.sh`."""
+    files = [file.read_text("utf-8") for file in golden_file("handshake").parent.glob("*.json")]
+    assert len(files) >= 7
+    assert not [text for text in files if re.search(r'"additionalProperties": (true|false)', text)]
 
 
 @pytest.mark.parametrize("setting", SCRIPT_SETTINGS)
