@@ -1,35 +1,10 @@
-"""A gateway in front of one server that reports progress, as an agent is pointed at it over each transport."""
+"""Gateways in front of one server that reports progress, as an agent is pointed at it over each transport."""
 
-import json
-import os
-import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
-from front import Front
-from installed import GATEWAY, Installation, serving
-from programs import Target
-
-UPSTREAM = Path(__file__).parent / "counting_upstream.py"
-
-
-@contextmanager
-def fronted(transport: str, folder: Path, **settings: str) -> Iterator[Front]:
-    """A fresh installation with these settings, over one transport."""
-    notes, config = folder / "notes", folder / "mcp_config.json"
-    notes.touch()  # a path that is there is open to the server that it is named to
-    server = {"command": sys.executable, "args": ["-S", str(UPSTREAM), str(notes)]}
-    config.write_text(json.dumps({"mcpServers": {"work": server}}), "utf-8")
-    named = {"CONFIG_PATH": str(config), "DATA_DIR": str(folder / "data"), "KEEP_ALIVE": "0", **settings}
-    variables = {f"MCPPROXY_{name}": value for name, value in named.items()}
-    environment = {"PATH": os.environ["PATH"], "HOME": str(folder), "LANG": "C.UTF-8", **variables}
-    if transport == "stdio":
-        yield Front(Target(command=GATEWAY, env=environment), notes, environment)
-        return
-    with serving(Installation(GATEWAY, environment), folder) as url:
-        yield Front(Target(url=url), notes, environment)
+from front import Front, fronted
 
 
 @pytest.fixture(params=["stdio", "http"])

@@ -8,8 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from conftest import fronted
-from front import Front
+from front import Front, fronted
 from programs import IN_CI, PROGRAMS, Program
 from scripted_model import ScriptedModel, Step, serving_model
 from test_agents import run

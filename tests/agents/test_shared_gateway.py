@@ -5,7 +5,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
-from conftest import fronted
+from front import fronted
 from own_command import mcpproxy_in, stop_gateways
 from programs import IN_CI, PROGRAMS, Program
 from scripted_model import serving_model

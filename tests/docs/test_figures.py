@@ -34,7 +34,7 @@ FIGURES: dict[Path, dict[str, str]] = {
         "installs the gateway into `.venv` (310 MB with uv)": "make run",
         "Python 3.11 or newer": "pyproject.toml",
         "**Six tools** whose list never changes": "tests/interaction/golden/test_tools_list.py",
-        "fourteen agent libraries": "tests/clients/libraries/table.py",
+        "fifteen agent libraries": "tests/clients/libraries/table.py",
         "2025-11-25 and before and 2026-07-28": "tests/interaction/requirements.toml",
         "It adds 0.1 ms to a call": "python scripts/bench_calls.py",
         "| patterns, no ranking": "docs/comparison.md",
@@ -121,7 +121,7 @@ STATED: dict[str, Callable[[], Any]] = {
         len((listing := json.loads(TOOLS_LIST.read_text("utf-8")))["tools"]),
         round(len(json.dumps(listing, ensure_ascii=False, separators=(",", ":")).encode()) / 4, -2),
     ),
-    "fourteen agent libraries": lambda: len(re.findall(r"^ {4}Library\(", LIBRARIES.read_text("utf-8"), re.MULTILINE)),
+    "fifteen agent libraries": lambda: len(re.findall(r"^ {4}Library\(", LIBRARIES.read_text("utf-8"), re.MULTILINE)),
     "twenty-five [clients]": lambda: len(KNOWN_CLIENTS),
     "in the next five minutes": lambda: LINK_S / 60,
     "up to 300 s": lambda: WAIT_S,
@@ -129,7 +129,7 @@ STATED: dict[str, Callable[[], Any]] = {
     "a million members (YAML 20,000 values": lambda: BOUNDS.values,
     "1,000 servers, and one that was not begun after ten seconds": lambda: (BOUNDS.servers, BOUNDS.time_s),
 }
-VALUES: tuple[Any, ...] = (*((6, 1_400), 14, 25, 5, 300, [50, 1, 1], {"json": 1_000_000, "yaml": 20_000}, (1_000, 10)),)
+VALUES: tuple[Any, ...] = (*((6, 1_400), 15, 25, 5, 300, [50, 1, 1], {"json": 1_000_000, "yaml": 20_000}, (1_000, 10)),)
 
 
 @pytest.mark.parametrize(("words", "value"), [*zip(STATED, VALUES, strict=True)])

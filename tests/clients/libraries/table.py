@@ -26,6 +26,7 @@ LIBRARIES = (
     Library("langchain", ("langchain-mcp-adapters==0.3.2",), "langchain_adapters.py"),
     Library("llama-index", ("llama-index-tools-mcp==0.6.0",), "llama_index_tools.py"),
     Library("google-adk", ("google-adk==2.13.0", "mcp==1.30.0"), "google_adk.py"),
+    Library("google-genai", ("google-genai==3.6.1", "mcp==2.3.0"), "google_genai_session.py", is_in_ci=True),
     Library("smolagents", ("smolagents[mcp]==1.26.0", "mcp==1.30.0", "websockets"), "smolagents_tools.py"),
     Library("autogen", ("autogen-ext[mcp]==0.7.5", "mcp==1.30.0"), "autogen_tools.py"),
     Library("agno", ("agno==3.1.10", "fastmcp>=4,<5"), "agno_tools.py"),
