@@ -14,6 +14,7 @@ from trusting import TrustingCatalog
 
 from smart_mcp_proxy.catalog import Catalog, approval_digest, change_hash
 from smart_mcp_proxy.errors import ProxyError, UpstreamError
+from smart_mcp_proxy.gateway.calls.gates import CallLimits
 from smart_mcp_proxy.gateway.indexing.documents import build_tool_document
 from smart_mcp_proxy.gateway.indexing.index_sync import FOLLOW_S, IndexSync, Sight
 from smart_mcp_proxy.gateway.indexing.list_state import ListState
@@ -212,11 +213,15 @@ class Parts:
         self.index.update(map(build_tool_document, seen), diff.removed)
 
 
+NO_CALLS: Any = SimpleNamespace(path=SimpleNamespace(limits=CallLimits()))
+"""For lists of tools, none of which is called."""
+
+
 def surface_of(parts: Parts, *tools: AgentTool[Any]) -> ToolSurface:
     """The whole catalog with some tools of the gateway's own, without calls, searches that answer, and toolsets."""
     none: Any = None
     retrieval: Any = SimpleNamespace(catalog_tokens=lambda: 0)
-    return ToolSurface(parts.visible, retrieval, none, OwnTools(tools), none, "", 0)
+    return ToolSurface(parts.visible, retrieval, NO_CALLS, OwnTools(tools), none, "", 0)
 
 
 def agent_with(tools: ToolList, on_first_answer: Callable[[], None] = lambda: None) -> Agent:

@@ -4,7 +4,7 @@ import pytest
 
 from smart_mcp_proxy.desktop.present import JoinedClient, bind_present_client
 from smart_mcp_proxy.models import ServerState, ServerStatus
-from smart_mcp_proxy.upstream.states import choose_hint
+from smart_mcp_proxy.upstream.states import build_not_ready
 
 
 @pytest.mark.parametrize(
@@ -21,6 +21,6 @@ def test_the_hint_names_the_client_that_withholds_a_variable(name: str, said: st
     """With the command that lets it through; another state, and nobody in particular, keep the usual one."""
     status = ServerStatus("s", "stdio", ServerState.NEEDS_ENV, error="It lacks KEY.", hint="Set it.")
     with bind_present_client(JoinedClient(1, "1.0", "/", 0.0, {}, name)):
-        assert said in choose_hint(status)
-        assert choose_hint(ServerStatus("s", "stdio", ServerState.ERROR, hint="Look.")) == "Look."
-    assert choose_hint(status) == "Set it."
+        assert said in build_not_ready(status).hint
+        assert build_not_ready(ServerStatus("s", "stdio", ServerState.ERROR, hint="Look.")).hint == "Look."
+    assert build_not_ready(status).hint == "Set it."

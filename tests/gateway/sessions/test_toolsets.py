@@ -2,19 +2,16 @@
 
 from collections.abc import AsyncIterator, Awaitable, Callable
 from pathlib import Path
-from types import SimpleNamespace
-from typing import Any
 
 import anyio
 import pytest
-from gateway_fakes import HandClock, Parts, config, definition, opened_parts
+from gateway_fakes import NO_CALLS, HandClock, Parts, config, definition, opened_parts
 from sqlalchemy import delete
 
 from smart_mcp_proxy.catalog import DATABASE_NAME
 from smart_mcp_proxy.catalog.tables.schema import toolsets as stored_toolsets
 from smart_mcp_proxy.errors import CatalogError, RequestError, UnverifiedError
 from smart_mcp_proxy.fastmcp_compat.paths import bind_request_path
-from smart_mcp_proxy.gateway.calls.gates import CallLimits
 from smart_mcp_proxy.gateway.sessions.toolsets import RECHECK_S, TOOLS_LIMIT, Toolsets, ToolsetTools
 from smart_mcp_proxy.models import LOCAL, Principal, ToolRecord
 from smart_mcp_proxy.telemetry import spawn
@@ -27,7 +24,6 @@ DAY_S = 86_400.0
 LIMIT_S = 60.0
 NOTICED_S = 2.0
 """Source: docs/design/processes.md#several-gateways"""
-NO_CALLS: Any = SimpleNamespace(path=SimpleNamespace(limits=CallLimits()))
 
 
 @pytest.fixture(autouse=True)
