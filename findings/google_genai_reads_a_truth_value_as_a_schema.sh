@@ -14,7 +14,7 @@ version=3.6.1
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 python3 -m venv "$work/venv"
-"$work/venv/bin/pip" install --quiet --disable-pip-version-check "google-genai==$version" "mcp==2.3.0" >&2
+"$work/venv/bin/pip" install --quiet --disable-pip-version-check "google-genai==$version" "mcp==2.3.0" >&2 || exit 2
 
 cat >"$work/server.py" <<'PYTHON'
 import json, sys

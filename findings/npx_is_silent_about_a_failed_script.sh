@@ -11,7 +11,7 @@ set -euo pipefail
 version=11.19.1
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
-npm install --prefix "$work" --no-fund --no-audit --loglevel=error "npm@$version" >&2
+npm install --prefix "$work" --no-fund --no-audit --loglevel=error "npm@$version" >&2 || exit 2
 npx() { HOME="$work/home" node "$work/node_modules/npm/bin/npx-cli.js" -y --package="$work/acme.tgz" acme-mcp </dev/null 2>&1; }
 
 mkdir -p "$work/acme/package" "$work/home"

@@ -16,7 +16,7 @@ leave() {
     rm -rf "$work"
 }
 trap leave EXIT
-npm install --prefix "$work/npm" --no-fund --no-audit --loglevel=error "opencode-ai@$version" >&2
+npm install --prefix "$work/npm" --no-fund --no-audit --loglevel=error "opencode-ai@$version" >&2 || exit 2
 
 cat >"$work/server.py" <<'PYTHON'
 import json, sys

@@ -13,7 +13,7 @@ version=2.3.0
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 python3 -m venv "$work/venv"
-"$work/venv/bin/pip" install --quiet "mcp==$version" >&2
+"$work/venv/bin/pip" install --quiet "mcp==$version" >&2 || exit 2
 
 cat >"$work/server.py" <<'PYTHON'
 import anyio

@@ -12,7 +12,7 @@ version=0.2.2
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 python3 -m venv "$work/venv"
-"$work/venv/bin/pip" install --quiet --no-input "es-mcp==$version" >&2
+"$work/venv/bin/pip" install --quiet --no-input "es-mcp==$version" >&2 || exit 2
 
 cat >"$work/try.py" <<'PY'
 import json

@@ -14,7 +14,7 @@ version=0.15.2
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 python3 -m venv "$work/venv"
-"$work/venv/bin/pip" install --quiet "tomlkit==$version" >&2
+"$work/venv/bin/pip" install --quiet "tomlkit==$version" >&2 || exit 2
 
 cat >"$work/try.py" <<'PYTHON'
 import tomllib

@@ -12,7 +12,7 @@ set -euo pipefail
 version=1.32.2
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
-npm install --prefix "$work" --no-fund --no-audit --loglevel=error "@modelcontextprotocol/sdk@$version" >&2
+npm install --prefix "$work" --no-fund --no-audit --loglevel=error "@modelcontextprotocol/sdk@$version" >&2 || exit 2
 
 cat >"$work/try.mjs" <<'JS'
 import { Client } from "@modelcontextprotocol/sdk/client/index.js";
