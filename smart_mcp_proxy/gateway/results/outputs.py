@@ -186,7 +186,7 @@ class Outputs:
         if found is None or found[0] != principal:
             raise RequestError(
                 f"No output is kept under key {key[:40]!r}.",
-                hint="Keys live one hour; call the tool again to get a new one.",
+                hint="Keys live one hour, or until their gateway ends; call the tool again to get a new one.",
                 code="output_not_found",
             )
         page = partial(_page, found[1], offset, limit)
