@@ -109,10 +109,9 @@ class Upstream:
         self._retry_now = asyncio.Event()
         self._session: UpstreamSession | None = None
         self._task: asyncio.Task[None] | None = None
-        self.run = ""
+        self.run = self._told = ""
         self._connections = self._failures = self._renewals = 0
         self._pause_s = _HEALTHY_S
-        self._told = ""
         self._written = ServerLog()
         self._last_try = self.clock()
         self._reasons = Reasons(self.config, self._written, self.guarded)
@@ -351,14 +350,13 @@ class Upstream:
 
     def hasten_retry(self) -> None:
         """Bring the next try of a failed server forward for a call; not at once after one that failed."""
-        is_due = self.may_return or self.clock() - self._last_try >= _NUDGE_S
-        if self._status.state is ServerState.ERROR and is_due:
+        if self._status.state is ServerState.ERROR and (self.may_return or self.clock() - self._last_try >= _NUDGE_S):
             self._settled.clear()
             self.on_wanted()
 
     async def _run(self) -> None:
         """Connects again and again until it is stopped, or until only the user can help."""
-        while (pause_s := await self._try_once()) is not None:
+        while (pause_s := await self._connect_once()) is not None:
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(pause_s):
                     await self._retry_now.wait()
@@ -366,18 +364,6 @@ class Upstream:
             if self._status.state is not ServerState.CONNECTING:
                 # Of a server that fails at once people would see little but `connecting`.
                 self._set_state(ServerState.CONNECTING, hint=self._status.hint, last_error=self._status.error)
-
-    async def _try_once(self) -> float | None:
-        try:
-            return await self._connect_once()
-        except Exception as exc:  # noqa: BLE001  # boundary: the server's task; what fails here may do next time
-            error, hint = explain_fault(self.name, exc)
-            level = logging.DEBUG if error == self._told else logging.ERROR
-            _log.log(level, "%s", error, exc_info=exc, extra=fields(server=self.name))
-            self._told = error
-            self._set_state(ServerState.ERROR, error, hint)
-            self._failures += 1
-            return backoff_s(self._failures, self.rng)
 
     async def _connect_once(self) -> float | None:
         """Connect once and hold the connection; returns the pause before the next one, None for none."""
@@ -393,14 +379,22 @@ class Upstream:
             return None
         except ConfigError as exc:
             return self._record_failure(exc.message, exc.hint)
+        except (OSError, RuntimeError) as exc:  # no descriptor or thread is left
+            return self._record_fault(exc)
         with secrets_hidden(collect_secrets(config)):
             try:
-                session = await self._start_session(config, self._reasons.era or self._status.era, self._handle_event)
-            except UpstreamError as exc:
-                self.may_return = isinstance(exc, GoneError)  # as the worker says that runs it
-                self._failures -= is_return  # its loss is counted
-                return self._record_failure(exc.message, exc.hint, needs_auth=isinstance(exc, UpstreamAuthError))
-            return await self._hold(session)
+                return await self._keep_connected(config, is_return=is_return)
+            except Exception as exc:  # noqa: BLE001  # boundary: the server's task; what fails may do next time
+                return self._record_fault(exc)
+
+    async def _keep_connected(self, config: ServerConfig, *, is_return: bool) -> float:
+        try:
+            session = await self._start_session(config, self._reasons.era or self._status.era, self._handle_event)
+        except UpstreamError as exc:
+            self.may_return = isinstance(exc, GoneError)  # as the worker says that runs it
+            self._failures -= is_return  # its loss is counted
+            return self._record_failure(exc.message, exc.hint, needs_auth=isinstance(exc, UpstreamAuthError))
+        return await self._hold(session)
 
     async def _expand_for_client(self) -> ServerConfig:
         """The same with the working directory and the variables of the client whose request this is."""
@@ -470,6 +464,13 @@ class Upstream:
         pause_s = self._pause_s = backoff_s(self._failures, self.rng)
         # One that has let us in before may do so again soon.
         return max(pause_s, _AUTH_PAUSE_S) if needs_auth and not self._connections else pause_s
+
+    def _record_fault(self, exc: Exception) -> float:
+        error, hint = explain_fault(self.name, exc)
+        _log.log(logging.DEBUG if error == self._told else logging.ERROR, "%s", error, exc_info=exc)
+        self._failures, self._told = self._failures + 1, error
+        self._set_state(ServerState.ERROR, error, hint)
+        return backoff_s(self._failures, self.rng)
 
     def _set_state(self, state: ServerState, error: str = "", hint: str = "", last_error: str = "") -> None:
         check_transition(self.name, self._status.state, state)

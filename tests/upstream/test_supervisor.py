@@ -20,6 +20,7 @@ from smart_mcp_proxy.errors import UpstreamAuthError, UpstreamError, UpstreamTim
 from smart_mcp_proxy.models import ServerState, ServerStatus
 from smart_mcp_proxy.raw_result import RawResult
 from smart_mcp_proxy.servers import ServerConfig, ServerLimits
+from smart_mcp_proxy.telemetry import configure_logging
 from smart_mcp_proxy.upstream import Connector, Fleet, Upstream
 from smart_mcp_proxy.upstream.protocol.session import OnEvent, Revived
 
@@ -343,6 +344,24 @@ async def test_a_fault_of_the_gateways_own_is_told_and_the_server_is_tried_again
     told = [record for record in caplog.records if str(fault) in record.message and record.levelname == "ERROR"]
     assert len(told) == 1
     assert told[0].exc_info
+
+
+async def test_a_fault_of_the_gateways_own_shows_no_secret(keep, watch, tmp_path):
+    """Such an error may quote what it was given."""
+
+    async def open_session(config: ServerConfig, *, environ: Mapping[str, str], era: Any, on_event: OnEvent) -> Any:
+        raise ValueError(f"invalid value {config.env['KEY']!r}")
+
+    log = tmp_path / "log"
+    configure_logging("INFO", file=log)
+    config = replace(fake_config(), env={"KEY": "${TOKEN}"})
+    upstream = keep(config, open_session=open_session, environ={**os.environ, "TOKEN": "s3cr3t-t0ken-of-4cme"})
+    await upstream.start()
+    await watch.until(lambda: State.ERROR in watch.states["fake"])
+    assert "invalid value" in upstream.status.error
+    written = log.read_text("utf-8")
+    assert "ValueError: invalid value" in written
+    assert "s3cr3t" not in upstream.status.error + written
 
 
 class SigningOut:
